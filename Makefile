@@ -1,6 +1,6 @@
 # `make help` lists the goals. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup demo test compile simulate matrix pythons frameworks interop lint workflows bench peers chaos soak mutants fuzz dist clean
+.PHONY: help doctor setup demo test compile simulate matrix pythons frameworks interop lint workflows alerts bench peers chaos soak mutants fuzz dist clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -20,7 +20,7 @@ THREADS := RUST_TEST_THREADS=4
 
 # The dev profile shares most of their dependencies with the tests. They are always built together, because another
 # choice of them gives their dependencies other features and builds them again.
-PROGRAMS := $(addprefix --package redlock-,driver history soak bench chaos)
+PROGRAMS := $(addprefix --package redlock-,driver history soak bench chaos core) --features redlock-core/cli
 
 # Each of these files stands for a step that was done.
 SERVER := .venv/.server
@@ -143,11 +143,13 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	$(THREADS) cargo test --locked --workspace --no-fail-fast
 	$(BIN)/python -m pytest $(PARALLEL) python/tests
 	cd node && npm test
-	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/bench tests/dist \
+	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/observing tests/bench tests/dist \
 		tests/frameworks/test_python.py tests/frameworks/test_page.py
 	$(BIN)/python -m pytest $(PARALLEL) $(TELLING) --topology cluster
 	$(BIN)/python -m pytest $(PARALLEL) $(TELLING) --topology sentinel
+	$(BIN)/python -m pytest $(PARALLEL) tests/cli
 	$(BIN)/python -m pytest -n 2 $(filter-out %/test_planted.py,$(wildcard tests/chaos/test_*.py)) tests/soak
+	$(if $(shell command -v promtool),@$(MAKE) --no-print-directory alerts)
 
 compile:
 	cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -195,13 +197,15 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
 	$(BIN)/ruff check --quiet python tests
 	$(BIN)/ruff format --quiet --check python tests
+	$(BIN)/ruff check --quiet site
+	$(BIN)/ruff format --quiet --check site
 	cd python && $(BIN)/mypy && $(BIN)/pyright --pythonpath $(BIN)/python
 	cd tests && $(BIN)/stubtest --mypy-config-file ../python/pyproject.toml --allowlist ../python/stubtest.txt redlock
 	$(BIN)/mypy --config-file tests/pyproject.toml $(filter-out %/fenced_account.py,$(wildcard tests/*.py tests/*/*.py tests/*/*/*.py))
 	MYPYPATH=tests/examples $(BIN)/mypy --config-file tests/pyproject.toml tests/examples/fenced_account.py
 	cd node && npm run --silent lint && npm run --silent typecheck
-	node/node_modules/.bin/biome ci --config-path=node --error-on-warnings tests/peers/node $(wildcard tests/bench/*.mjs) \
-		$(wildcard tests/chaos/*.mjs)
+	node/node_modules/.bin/biome ci --config-path=node --error-on-warnings tests/peers/node site/assets site/examples site/generate tests/site \
+		$(wildcard tests/bench/*.mjs tests/chaos/*.mjs)
 	git diff --exit-code --stat -- node/native.d.ts
 	$(BIN)/zizmor --quiet --offline --persona auditor .github
 
@@ -210,7 +214,14 @@ workflows: ## Check the workflows (needs Go; `make lint` looks for weak points i
 	@sh tests/setup/doctor.sh go
 	go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
-bench: ## Compare speed with other libraries, on a quiet machine (four to six minutes once built; ARGS=--long makes the kept page)
+# A promtool on the PATH is used as it is, and then `make test` does this too. Go takes minutes to build one.
+PROMTOOL := $(or $(shell command -v promtool),go run github.com/prometheus/prometheus/cmd/promtool@v0.316.0)
+alerts: ## Play the alert rules in Prometheus' own tool (needs promtool, as in Debian's package prometheus, or Go)
+	@$(if $(filter go,$(PROMTOOL)),sh tests/setup/doctor.sh go)
+	$(PROMTOOL) check rules observability/alerts.yml
+	$(PROMTOOL) test rules observability/alerts_test.yml
+
+bench: ## Compare speed with other libraries, on a quiet machine (six to eight minutes once built; ARGS=--long makes the kept page)
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS) $(PEERS_PYTHON) $(PEERS_NODE) $(BENCH_RSLOCK) \
 		$(PEERS_GO) $(PEERS_JAVA)
@@ -239,6 +250,34 @@ dist: ## Build everything that is published, and try it without this checkout (a
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory $(MODULES) $(DIST) $(DIST_NODE) $(DIST_CARGO)
 	@$(BIN)/python tests dist.dist $(ARGS)
+
+# The site has an environment and packages of its own, below target/: nothing else needs them.
+SITE_PYTHON := target/site-venv/.built
+SITE_NPM := target/site-npm/.built
+SITE_TRY := $(filter --try,$(ARGS))
+
+$(SITE_PYTHON): site/requirements.txt
+	rm -rf $(@D)
+	python3 -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	touch $@
+
+$(SITE_NPM): site/package.json site/package-lock.json
+	mkdir -p $(@D)
+	cp $^ $(@D)
+	cd $(@D) && npm ci --no-audit --no-fund
+	touch $@
+
+# ARGS=--try also runs what the site shows, and looks at it in Chromium (Debian: sudo apt install chromium).
+.PHONY: site
+site: ## Build the site in target/site (five minutes the first time, one later; ARGS=--try also looks at it in a browser)
+	@sh tests/setup/doctor.sh cargo cc python3 node
+	@$(MAKE) --no-print-directory $(SITE_PYTHON) $(SITE_NPM)
+	cd site && $(CURDIR)/target/site-venv/bin/python -m generate $(filter-out --try,$(ARGS))
+	$(if $(SITE_TRY),@$(MAKE) --no-print-directory setup $(TOOLS))
+	$(if $(SITE_TRY),cd site && cargo build --locked --quiet --target-dir ../target/site-cargo --package redlock-site-examples)
+	$(if $(SITE_TRY),$(BIN)/python -m pytest -n 2 tests/site)
+	$(if $(SITE_TRY),node --test tests/site/browser.test.mjs)
 
 # `make test` plays each target for a second.
 fuzz: ## Send what callers and servers should not, a minute for each target (FUZZ_SECONDS=600)
