@@ -19,6 +19,7 @@ import pytest
 from cli.diary import Diary
 from cli.redlock import Redlock
 from cli.running import Running
+from conformance.history import SLACK_MS
 from support.clock import until
 from support.servers import Cluster
 
@@ -192,7 +193,8 @@ def test_never_two_at_once(
     assert len(lives) > seconds / 10, "they go on in spite of all"
     assert trouble.statuses[LOST], "locks were lost"
     assert redlock.programs.only(), "nobody is left"
-    assert not nodes.has(name)
+    # A killed program leaves its lock behind, and an ended one a release that no unreachable server got.
+    until(lambda: not nodes.has(name), "what was left has expired", limit_s=(TTL_MS + SLACK_MS) / 1000)
 
 
 def test_two_at_once_are_found(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_table_of_durations() -> None:
 
 
 def test_table_of_the_surface() -> None:
-    """test_surface.py and core/tests/surface.rs compare it with the packages."""
+    """test_surface.py and core/tests/suite/surface.rs compare it with the packages."""
     listed = read("tests/conformance/tables/surface.json")
     expected = {f"blocking::{name}" for name in rust_names()} | rust_names()
     for option in OPTIONS:

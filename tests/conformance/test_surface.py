@@ -1,6 +1,6 @@
 """The public names of each language are those of tables/surface.json: none is missing, and there are no others.
 
-core/tests/surface.rs has the Rust names.
+core/tests/suite/surface.rs has the Rust names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The quick start and the fenced store are examples, and run. That in Rust is run by `core/tests/readme.rs`."""
+"""The quick start and the fenced store are examples, and run. That in Rust is run by `core/tests/suite/readme.rs`."""
 
 from __future__ import annotations
 

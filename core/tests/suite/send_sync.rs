@@ -1,5 +1,4 @@
 //! Compiles only if every public type can be shared between threads and every call can be spawned.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use redlock::{
     Builder, Error, ErrorKind, Guard, Lock, LockState, LockView, LostReason, NodeAnswer, NodeState, NodeView, Redlock,

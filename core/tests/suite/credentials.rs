@@ -1,5 +1,4 @@
 //! Where the logins of connections come from: files that change, and providers whose logins end.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::error::Error as _;

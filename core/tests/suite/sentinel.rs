@@ -1,5 +1,4 @@
 //! A node whose server sentinels name: it is found, followed through a failover, and asked for only while it is used.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,4 @@
 //! What an operator is told about servers, as they really are.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::time::{Duration, Instant};

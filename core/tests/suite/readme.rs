@@ -1,16 +1,14 @@
 //! What the README and the pages say is what the code does: their programs are the examples, which run against a real
 //! server, and the promise is the one in the API documentation.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use std::process::Command;
 
 use harness::Server;
 
 #[test]
 fn the_quick_start_is_the_example() {
-    let code = include_str!("../examples/quickstart.rs").split_once("\n\n").unwrap().1;
-    let page = include_str!("../docs/quick-start.md");
+    let code = include_str!("../../examples/quickstart.rs").split_once("\n\n").unwrap().1;
+    let page = include_str!("../../docs/quick-start.md");
     assert!(page.contains(&format!("```rust\n{code}```\n")), "docs/quick-start.md and examples/quickstart.rs differ");
 }
 
@@ -38,8 +36,8 @@ fn the_quick_start_runs() {
 
 #[test]
 fn the_program_for_prometheus_is_the_example() {
-    let code = include_str!("../examples/prometheus.rs").split_once("\n\n").unwrap().1;
-    let page = include_str!("../docs/observing.md");
+    let code = include_str!("../../examples/prometheus.rs").split_once("\n\n").unwrap().1;
+    let page = include_str!("../../docs/observing.md");
     assert!(page.contains(&format!("```rs\n{code}```\n")), "docs/observing.md and examples/prometheus.rs differ");
 }
 
@@ -61,8 +59,8 @@ fn prometheus_scrapes_the_names_of_the_page() {
 fn the_readme_says_the_promise_of_the_page() {
     let section =
         |text: &'static str, title: &str| text.split_once(title).unwrap().1.split("\n\n").nth(1).unwrap().to_owned();
-    let said = section(include_str!("../../README.md"), "## What it promises");
-    let page = section(include_str!("../docs/promise.md"), "## In short");
+    let said = section(include_str!("../../../README.md"), "## What it promises");
+    let page = section(include_str!("../../docs/promise.md"), "## In short");
     assert_eq!(said, page, "README's promise and docs/promise.md differ");
     assert_eq!(said.matches("- **").count(), 4);
 }

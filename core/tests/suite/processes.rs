@@ -1,5 +1,4 @@
 //! Tasks, runtimes and processes that stall or end while they acquire, hold or release a lock.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::future::{IntoFuture, poll_fn};
@@ -16,6 +15,8 @@ use harness::{SLACK, Server, cluster, eventually};
 use redlock::{ErrorKind, Redlock};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
+
+use crate::this_test;
 
 const TTL: Duration = Duration::from_secs(1);
 /// Of keys that would not go by themselves within a test.
@@ -257,9 +258,9 @@ fn a_process_that_is_asked_to_end_leaves_no_key() {
 
 /// Runs `test` of this file in a process of its own, and ends it with SIGTERM when it is ready.
 fn terminated(test: &str, servers: &[Server], how: &str) -> ExitStatus {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = this_test(module_path!(), test);
     let urls: Vec<_> = servers.iter().map(Server::url).collect();
-    command.args(["--exact", test, "--nocapture"]).stdout(Stdio::piped());
+    command.stdout(Stdio::piped());
     command.env("REDLOCK_TEST_URLS", urls.join(",")).env("REDLOCK_TEST_HOW", how);
     let mut child = harness::spawn(command).unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -319,9 +320,9 @@ fn calls_that_wait_are_answered_when_the_process_shuts_down() {
         for server in &servers {
             server.command(&["SET", "contended", "theirs"]);
         }
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut command = this_test(module_path!(), NAME);
         let urls: Vec<_> = servers.iter().map(Server::url).collect();
-        command.args(["--exact", NAME, "--nocapture"]).stdout(Stdio::piped());
+        command.stdout(Stdio::piped());
         command.env("REDLOCK_TEST_URLS", urls.join(","));
         let child = harness::spawn(command).unwrap();
         let output = child.wait_with_output().unwrap();

@@ -4,7 +4,6 @@
 //! whole ttl. Each test holds the acquire's own connection back at a proxy, lets everything else pass, gives the lock
 //! up in another way, lets go, and reads the server's MONITOR: on that connection a release must come next.
 #![allow(clippy::disallowed_methods, reason = "a real server lives in real time")]
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,11 +1,9 @@
 //! `rediss://`: encrypted, with a certificate that is checked.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::future::IntoFuture;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +13,8 @@ use redlock::{ErrorKind, Redlock, blocking};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
+
+use crate::{ran, this_test};
 
 /// The longest time for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -30,15 +30,9 @@ fn server() -> Option<Server> {
 
 /// Runs `test` of this file in a process that trusts `authority` alone: what is trusted is read once per process.
 fn child(test: &str, authority: &Path, url: &str) {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env("REDLOCK_TEST_CHILD", url)
-        .env("SSL_CERT_FILE", authority)
-        .env_remove("SSL_CERT_DIR")
-        .output()
-        .unwrap();
-    let printed = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&printed));
+    let mut command = this_test(module_path!(), test);
+    command.env("REDLOCK_TEST_CHILD", url).env("SSL_CERT_FILE", authority).env_remove("SSL_CERT_DIR");
+    ran(command);
 }
 
 fn runtime() -> tokio::runtime::Runtime {

@@ -1,5 +1,4 @@
 //! The life of a lock on one real server, from the async face.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::time::Duration;
 

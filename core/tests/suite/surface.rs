@@ -1,6 +1,5 @@
 //! Compiles only if every Rust name of `tests/conformance/tables/surface.json` is there, with what its callers rely on; and every one
 //! of them is named here.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -351,7 +350,8 @@ async fn providers() {
 }
 
 fn rows() -> Vec<Value> {
-    let mut table: Value = serde_json::from_str(include_str!("../../tests/conformance/tables/surface.json")).unwrap();
+    let mut table: Value =
+        serde_json::from_str(include_str!("../../../tests/conformance/tables/surface.json")).unwrap();
     serde_json::from_value(table["cases"].take()).unwrap()
 }
 
@@ -396,7 +396,7 @@ fn named<'a>(line: &'a str, words: &[&str]) -> Option<&'a str> {
 /// The setters that a macro stands for, written out or as rows; those of the bindings, hidden as well, are left out.
 fn setters(member: &str) -> Option<Vec<&str>> {
     let name = member.strip_prefix("crate::api::setters::")?.strip_suffix("!();")?;
-    let macros = include_str!("../src/api/setters.rs");
+    let macros = include_str!("../../src/api/setters.rs");
     let (_, source) = macros.split_once(&format!("macro_rules! {name} {{")).expect("a macro of this name");
     let (source, _) = source.split_once("\n}").expect("the end of the macro");
     let lines = source.lines().zip(source.lines().skip(1));
@@ -450,32 +450,32 @@ fn public(source: &str, module: &str) -> BTreeSet<String> {
 
 #[test]
 fn nothing_else_is_public() {
-    let mut found = public(include_str!("../src/api/blocking.rs"), "blocking::");
+    let mut found = public(include_str!("../../src/api/blocking.rs"), "blocking::");
     for source in [
-        include_str!("../src/api/client.rs"),
-        include_str!("../src/api/diagnose.rs"),
-        include_str!("../src/credentials.rs"),
-        include_str!("../src/protocol/diagnosis.rs"),
-        include_str!("../src/protocol/quorum.rs"),
-        include_str!("../src/error.rs"),
-        include_str!("../src/api/publish.rs"),
-        include_str!("../src/api/shutdown.rs"),
-        include_str!("../src/api/stats.rs"),
-        include_str!("../src/api/election.rs"),
-        include_str!("../src/api/guard.rs"),
-        include_str!("../src/api/inspect.rs"),
-        include_str!("../src/api/lock.rs"),
-        include_str!("../src/api/setnx.rs"),
+        include_str!("../../src/api/client.rs"),
+        include_str!("../../src/api/diagnose.rs"),
+        include_str!("../../src/credentials.rs"),
+        include_str!("../../src/protocol/diagnosis.rs"),
+        include_str!("../../src/protocol/quorum.rs"),
+        include_str!("../../src/error.rs"),
+        include_str!("../../src/api/publish.rs"),
+        include_str!("../../src/api/shutdown.rs"),
+        include_str!("../../src/api/stats.rs"),
+        include_str!("../../src/api/election.rs"),
+        include_str!("../../src/api/guard.rs"),
+        include_str!("../../src/api/inspect.rs"),
+        include_str!("../../src/api/lock.rs"),
+        include_str!("../../src/api/setnx.rs"),
     ] {
         found.extend(public(source, ""));
     }
-    let for_tests = public(include_str!("../src/testing/memory_server.rs"), "testing::");
+    let for_tests = public(include_str!("../../src/testing/memory_server.rs"), "testing::");
     let unlisted: Vec<_> = found.union(&for_tests).filter(|name| !listed().contains(*name)).cloned().collect();
     assert!(unlisted.is_empty(), "not in tests/conformance/tables/surface.json: {unlisted:?}");
     // What traits give, and what stands within a variant, is not found so.
     assert!(found.len() > 90, "only {} public names were found", found.len());
 
-    let modules = include_str!("../src/lib.rs");
+    let modules = include_str!("../../src/lib.rs");
     let exported: BTreeSet<_> = modules
         .lines()
         .filter_map(|line| line.strip_prefix("pub use ")?.strip_suffix(';')?.rsplit_once("::"))

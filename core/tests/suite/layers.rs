@@ -156,7 +156,7 @@ fn arrows_up(imports: &Imports) -> Vec<String> {
     for (file, others) in imports {
         let Some(own) = layer(file) else {
             found.push(format!(
-                "core/src/{file} is in no layer: put it into a folder of LAYERS in core/tests/layers.rs"
+                "core/src/{file} is in no layer: put it into a folder of LAYERS in core/tests/suite/layers.rs"
             ));
             continue;
         };

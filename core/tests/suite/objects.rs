@@ -1,9 +1,7 @@
 //! Lock objects, the completion queue and shutdown: what the Python and Node packages stand on.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::convert::Infallible;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -17,6 +15,8 @@ use redlock::bindings::inspect::inspect;
 use redlock::bindings::lock_object::LockObject;
 use redlock::bindings::options::{Options, Scope, Value, find};
 use redlock::{Error, LostReason, Redlock, shutdown};
+
+use crate::{ran, this_test};
 
 /// Of keys that would not go by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);
@@ -593,13 +593,9 @@ fn a_loss_subscription_reports_every_loss_and_the_end_of_its_object() {
 
 /// Runs `test` of this file in a process of its own, with the node at `url`.
 fn child(test: &str, url: &str) {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env("REDLOCK_TEST_URL", url)
-        .output()
-        .unwrap();
-    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{printed}");
+    let mut command = this_test(module_path!(), test);
+    command.env("REDLOCK_TEST_URL", url);
+    ran(command);
 }
 
 #[test]

@@ -1,5 +1,4 @@
 //! Holding a lock: renewal, the end of its validity, why it was lost and when that is told.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::thread;

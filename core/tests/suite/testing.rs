@@ -1,6 +1,5 @@
 //! What the library offers to the tests of programs: servers in memory that do what a test says, and losses at will.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "a test owns its time limits and its pauses")]
 
 use std::time::Duration;

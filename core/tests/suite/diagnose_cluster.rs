@@ -1,5 +1,4 @@
 //! What an operator is told about clusters, as they really are.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! How many scripts a free lock takes: every shape takes as few as one name does.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use harness::Server;
 use redlock::Redlock;

@@ -1,5 +1,4 @@
 //! Connecting to a node: how often it is tried, what is left out where a node takes offence, and from how far away.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::future::IntoFuture;

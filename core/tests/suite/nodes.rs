@@ -2,13 +2,11 @@
 //!
 //! A minority of them disturbs nobody; a majority gives the error that says what is wrong, within the promised limits;
 //! and when the fault ends everything goes on by itself, on the same client.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
-use std::fmt::Write as _;
 use std::future::IntoFuture;
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +14,8 @@ use harness::redis;
 use harness::{LIMIT, Proxy, SLACK, Server, cluster, eventually};
 use redlock::{Error, ErrorKind, NodeState, Redlock, blocking};
 use tokio::runtime::Runtime;
+
+use crate::log::{Log, of_all_threads};
 
 /// The default of `node_timeout` at the default ttl.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -711,7 +711,7 @@ fn after_a_restart_without_data_nothing_is_acquired_for_a_ttl() {
 /// Bars are told in every call: with a timeout at its end, and never as a lock that others hold.
 #[test]
 fn a_call_that_waits_for_a_bar_says_so() {
-    let log = log_of_all_threads();
+    let log = of_all_threads();
     for face in [Face::Async, Face::Blocking] {
         for nodes in [1, 3] {
             let servers = cluster(nodes);
@@ -732,19 +732,6 @@ fn a_call_that_waits_for_a_bar_says_so() {
             assert_eq!(text.lines().filter(of_this).count(), 1, "{text}");
         }
     }
-}
-
-/// What all threads log that have no subscriber of their own, the background among them.
-fn log_of_all_threads() -> Log {
-    static LOG: OnceLock<Log> = OnceLock::new();
-    let begin = || {
-        let log = Log::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-        tracing::subscriber::set_global_default(subscriber).unwrap();
-        log
-    };
-    LOG.get_or_init(begin).clone()
 }
 
 /// Two wait, one in front of the other, and both say what they wait for.
@@ -1081,25 +1068,4 @@ fn a_log_that_blocks_is_in_nobodys_way() {
         eventually("the log does not keep it", || other.is_finished());
         drop(go_on);
     });
-}
-
-/// Keeps what is logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<String>>);
-
-impl Log {
-    fn text(&self) -> String {
-        self.0.lock().unwrap().clone()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write_str(&String::from_utf8_lossy(bytes)).unwrap();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

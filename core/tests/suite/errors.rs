@@ -19,7 +19,7 @@ struct Case {
 }
 
 fn table() -> Table {
-    serde_json::from_str(include_str!("../../tests/conformance/tables/errors.json"))
+    serde_json::from_str(include_str!("../../../tests/conformance/tables/errors.json"))
         .expect("errors.json is a table of errors")
 }
 

@@ -1,5 +1,4 @@
 //! The older SETNX protocol on a real server: what it writes, whom it waits for, and that nothing is deleted twice.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "a real server lives in real time")]
 
 use std::pin::pin;

@@ -1,14 +1,10 @@
 //! Waiting: woken by whatever frees the key and asking nothing in between, in line within a process, in turn between
 //! processes, and by polling where servers tell nothing.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
-use std::fmt::Write as _;
 use std::future::{IntoFuture, poll_fn};
-use std::io;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::slice;
-use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -16,6 +12,9 @@ use harness::redis::{self, from_redis_value};
 use harness::{Link, Proxy, SLACK, Server, cluster, eventually};
 use redlock::{Error, ErrorKind, Guard, Lock, Redlock, blocking};
 use tokio::task::JoinHandle;
+
+use crate::log::of_all_threads;
+use crate::this_test;
 
 /// Of locks that would not end by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);
@@ -436,32 +435,6 @@ async fn servers_remember_nothing_of_names_that_nobody_waits_for_any_more() {
     });
 }
 
-/// Sends the process's logs from the level of information on here.
-fn logs() -> Arc<Mutex<String>> {
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<String>>);
-
-    impl io::Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write_str(&String::from_utf8_lossy(bytes)).unwrap();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    static LOG: OnceLock<Log> = OnceLock::new();
-    let start = || {
-        let log = Log::default();
-        let writer = log.clone();
-        tracing_subscriber::fmt().with_writer(move || writer.clone()).try_init().unwrap();
-        log
-    };
-    LOG.get_or_init(start).0.clone()
-}
-
 /// Why a server tells nothing of changed keys, or too little.
 type Lack = (&'static str, &'static [&'static str], &'static str, &'static [&'static str]);
 
@@ -480,7 +453,7 @@ const REFUSES_TO_NOTIFY: [&str; 3] = ["no HELLO", "no CLIENT", "no right to be t
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_tells_nothing_is_polled() {
-    let said = logs();
+    let said = of_all_threads();
     for (what, args, end, rules) in LACKS {
         for nodes in [1_u64, 3] {
             let server = || Server::builder().args(args.iter().copied()).start();
@@ -504,7 +477,7 @@ async fn a_server_that_tells_nothing_is_polled() {
             // Other tests of this process have nodes of their own, which may have reasons for a warning.
             let nodes = urls(&servers);
             let is_theirs = |line: &&str| nodes.iter().any(|node| line.contains(node));
-            let lines = || said.lock().unwrap().lines().filter(is_theirs).map(str::to_owned).collect::<Vec<_>>();
+            let lines = || said.text().lines().filter(is_theirs).map(str::to_owned).collect::<Vec<_>>();
             // It is said once for each node, and is not a warning. Whoever asked for RESP2 knows it.
             let expected = if REFUSES_TO_NOTIFY.contains(&what) { nodes.len() } else { 0 };
             eventually(what, || lines().len() >= expected);
@@ -704,8 +677,8 @@ fn a_process_that_always_comes_back_leaves_others_their_share() {
     let servers = [Server::start()];
     take(&servers);
     let child = |()| {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", TEST, "--nocapture"]).env("REDLOCK_TEST_URL", servers[0].url());
+        let mut command = this_test(module_path!(), TEST);
+        command.env("REDLOCK_TEST_URL", servers[0].url());
         command.stdout(Stdio::piped());
         harness::spawn(command).unwrap()
     };

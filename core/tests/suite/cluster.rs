@@ -1,5 +1,4 @@
 //! Redis Cluster: one node, whichever of its servers has a name's slot, while slots move and servers fail over.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::future::IntoFuture;
