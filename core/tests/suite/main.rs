@@ -1,6 +1,6 @@
 //! The library as programs use it. Most of its tests share this one program, because the engine is compiled into each
 //! program anew; a test that needs a process of its own starts [`this_test`] again. Beside it stand those that watch
-//! the whole process: its log, its metrics, its load.
+//! the whole process, and those whose crowds would keep its background thread from others.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod cluster;
@@ -19,11 +19,9 @@ mod objects;
 mod processes;
 mod readme;
 mod round_trips;
-mod semaphore;
 mod send_sync;
 mod sentinel;
 mod setnx;
-mod shared;
 mod single;
 #[cfg(all(feature = "metrics", feature = "testing"))]
 mod surface;

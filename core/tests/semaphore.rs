@@ -1,4 +1,5 @@
 //! Waiting for the slots of a semaphore: a release wakes who waits, renewals do not, and everybody asks seldom.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::future::IntoFuture;

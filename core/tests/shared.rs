@@ -1,5 +1,6 @@
 //! Shared locks on real servers: many readers or one writer, which is the ordinary lock. Readers end one by one, a writer is
 //! not starved, and nothing stays behind.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::future::{IntoFuture, poll_fn};
