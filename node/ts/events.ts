@@ -103,7 +103,7 @@ function publishLost(lost: number): void {
     topic: "process",
     level: "warn",
     at: Date.now(),
-    message: "the event loop was busy, and the oldest events were dropped",
+    message: "the event loop was busy, and events were dropped",
     fields: { count: String(lost) },
   };
   CHANNELS.process.publish(event);

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from observing.told import SOURCES, Call, arguments, calls, catalogue, fields_of, rows, told_events
+from conformance.driver import table
+from observing.told import SOURCES, Call, arguments, bindings, calls, catalogue, fields_of, rows, told_events
 
 LEVELS = {"debug", "info", "warn", "error"}
 
 
 def test_the_page_has_every_event_in_the_order_of_the_engine() -> None:
-    assert list(told_events()) == list(catalogue())
+    assert list(told_events()) == [*catalogue(), *bindings()]
 
 
 @pytest.mark.parametrize("code", catalogue())
@@ -20,6 +21,24 @@ def test_the_page_has_the_event_as_it_is(code: str) -> None:
     _, event = catalogue()[code]
     assert event.level in LEVELS
     assert told_events()[code] == event
+
+
+def test_the_table_of_all_languages_has_every_event_as_it_is() -> None:
+    engine = [
+        {
+            "code": code,
+            "topic": event.topic,
+            "level": event.level,
+            "fields": [*event.fields],
+            "needs_person": event.needs_person,
+        }
+        for code, (_, event) in catalogue().items()
+    ]
+    assert table("events")["cases"] == engine
+
+
+def test_the_page_has_the_event_of_the_bindings_as_it_is() -> None:
+    assert {code: told_events()[code] for code in bindings()} == bindings()
 
 
 def test_the_page_says_when_and_what_to_do() -> None:

@@ -11,7 +11,7 @@ import pytest
 import redlock
 
 from observing.expressions import FROM_SCRAPES, exported, expressions, uses
-from observing.told import told_metrics
+from observing.told import scripts, told_metrics, told_scripts
 from support.clock import until
 from support.servers import Server
 
@@ -71,6 +71,10 @@ def test_the_page_has_the_metric_as_it_is(stats: Mapping[str, redlock.Metric], n
             ends, counts = zip(*point.value.buckets, strict=True)
             assert (list(ends), ends[-1]) == (sorted(ends), float("inf"))
             assert (list(counts), counts[-1]) == (sorted(counts), point.value.count)
+
+
+def test_the_page_has_every_script_once() -> None:
+    assert sorted(told_scripts()) == sorted(scripts())
 
 
 def test_what_is_told_of_a_hold(stats: Mapping[str, redlock.Metric]) -> None:

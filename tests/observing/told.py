@@ -16,6 +16,7 @@ LOG = SOURCES / "sys" / "log.rs"
 _EVENT = re.compile(
     r'(\w+) =\s*Event::new\("(\w+)", Topic::(\w+), Level::(\w+), &\[([^\]]*)\]\)\s*(\.for_person\(\))?;'
 )
+_SCRIPT = re.compile(r'Self::\w+ => "(\w+)"')
 _CALL = re.compile(r"\blog!\((\w+),")
 _PROGRAM = re.compile(r"^```(\S+)\n(.*?)^```$", re.M | re.S)
 
@@ -45,6 +46,22 @@ class Call:
     place: str
     event: str
     fields: tuple[str, ...]
+
+
+def bindings() -> dict[str, Event]:
+    """The event that Python and Node make themselves, by code. It is about the way to the program, not the engine."""
+    python = (ROOT / "python" / "redlock" / "_events.py").read_text(encoding="utf-8")
+    node = (ROOT / "node" / "ts" / "events.ts").read_text(encoding="utf-8")
+    in_python = re.findall(r'return "(\w+)", "(\w+)", logging\.(\w+), created, message, \{"(\w+)":', python)
+    in_node = re.findall(
+        r'code: "(\w+)",\s*topic: "(\w+)",\s*level: "(\w+)",\s*at: [^\n]*\s*message: [^\n]*\s*fields: \{ (\w+):', node
+    )
+    (made,) = (
+        (code, topic, level.lower().replace("warning", "warn"), field) for code, topic, level, field in in_python
+    )
+    assert in_node == [made], "both make the same one"
+    code, topic, level, field = made
+    return {code: Event(level, topic, (field,), needs_person=False)}
 
 
 def catalogue() -> dict[str, tuple[str, Event]]:
@@ -115,6 +132,24 @@ def told_events() -> dict[str, Event]:
         assert name not in found, f"{name} has two rows"
         found[name] = Event(level, topic, quoted(fields), code.startswith("**"))
     return found
+
+
+def scripts() -> list[str]:
+    """The names of all scripts, as the engine has them."""
+    text = (SOURCES / "net" / "node" / "scripts.rs").read_text(encoding="utf-8")
+    (names,) = re.findall(r"fn as_str\(self\) -> &'static str \{\n(.*?)\n    \}\n", text, re.S)
+    (known,) = re.findall(r"const COUNT: usize = (\d+);", text)
+    found = _SCRIPT.findall(names)
+    assert len(set(found)) == int(known), "each has a name"
+    return found
+
+
+def told_scripts() -> list[str]:
+    """The scripts that the page names, each time it does."""
+    (meaning,) = (row[3] for row in rows("name | kind") if row[0] == "`redlock_node_duration_seconds`")
+    # What stands in brackets names some again.
+    listed = re.sub(r"\(.*?\)", "", meaning.partition(" by script: ")[2])
+    return list(quoted(listed))
 
 
 def told_metrics() -> dict[str, Metric]:
