@@ -40,12 +40,14 @@ function binary() {
 export class Server {
   #child;
   #directory;
+  #password;
   #pid;
 
   static async start(more = {}) {
     const server = new Server();
     const directory = mkdtempSync(join(tmpdir(), "redlock-"));
     server.#directory = directory;
+    server.#password = more.requirepass;
     server.socket = join(directory, "s");
     server.url = `unix://${server.socket}`;
     const options = { port: 0, unixsocket: server.socket, dir: directory, save: "", appendonly: "no", ...more };
@@ -87,15 +89,19 @@ export class Server {
   /** Sends one command on a new connection. */
   async ask(...words) {
     const socket = connect(this.socket);
-    const parts = words.map((word) => Buffer.from(typeof word === "object" ? word : String(word)));
-    socket.write(`*${parts.length}\r\n`);
-    for (const part of parts)
-      socket.write(Buffer.concat([Buffer.from(`$${part.length}\r\n`), part, Buffer.from("\r\n")]));
+    const commands = this.#password === undefined ? [words] : [["AUTH", this.#password], words];
+    for (const command of commands) {
+      const parts = command.map((word) => Buffer.from(typeof word === "object" ? word : String(word)));
+      socket.write(`*${parts.length}\r\n`);
+      for (const part of parts)
+        socket.write(Buffer.concat([Buffer.from(`$${part.length}\r\n`), part, Buffer.from("\r\n")]));
+    }
     let bytes = Buffer.alloc(0);
     try {
       for await (const chunk of socket) {
         bytes = Buffer.concat([bytes, chunk]);
-        const reply = read(bytes, 0);
+        let reply = read(bytes, 0);
+        if (reply !== undefined && commands.length > 1) reply = read(bytes, reply.end);
         if (reply !== undefined) {
           if (reply.value instanceof Error) throw reply.value;
           return reply.value;

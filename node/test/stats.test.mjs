@@ -136,9 +136,12 @@ test("losses are counted by reason, and renewals with their margin", async () =>
   assert.equal(total("redlock_held"), 0);
 });
 
-test("nodes are counted by their address, without a password", async () => {
-  await redlock.lock(fresh()).using(() => undefined);
-  const [{ labels, value }] = points("redlock_node_up").filter(({ labels }) => labels.node.includes(server.socket));
+test("nodes are counted by their address, without a password", async (t) => {
+  const guarded = await Server.start({ requirepass: "S3CR3T" });
+  t.after(() => guarded.stop());
+  await new Redlock(`${guarded.url}?pass=S3CR3T`).lock(fresh()).using(() => undefined);
+  const [{ labels, value }] = points("redlock_node_up").filter(({ labels }) => labels.node.includes(guarded.socket));
+  assert.deepEqual(labels, { node: guarded.url });
   assert.equal(value, 1);
   assert.ok(total("redlock_node_connections_total", labels) > 0);
   assert.equal(total("redlock_node_evicts", labels), 0);

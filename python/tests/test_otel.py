@@ -20,6 +20,7 @@ from opentelemetry.trace import StatusCode
 from prometheus_client.parser import text_string_to_metric_families
 from server import LIMIT, Server
 from support.clock import until
+from support.servers import User
 from test_asyncio import eventually
 from test_cooperative import NAMES, PATCH
 from test_stats import KINDS
@@ -433,6 +434,45 @@ def test_the_methods_look_as_before(traced: Traced, client: redlock.Redlock) -> 
     assert lock.acquire.__name__ == "acquire"
     assert str(lock.acquire.__doc__).startswith("Acquire the lock")
     assert inspect.iscoroutinefunction(aio.Lock.acquire)
+
+
+def test_no_secret_is_exported(name: str) -> None:
+    traced, reader = Traced(), InMemoryMetricReader()
+    otel.instrument(tracer_provider=traced.provider, meter_provider=MeterProvider([reader], shutdown_on_exit=False))
+    redlock.count_by_name(10)
+    # A password begins the same way raw and percent-encoded.
+    user = User("worker", "S3CR3T/@:%&+right", ("~*", "&*", "+@all"))
+    tokens: list[str] = []
+
+    def acquired(client: redlock.Redlock, name: str) -> redlock.Lock:
+        lock = client.lock(name)
+        assert lock.acquire()
+        value = server.get(name)
+        assert value is not None
+        # An inspection tells owners apart by half of their tokens.
+        tokens.append(value[:16].decode())
+        return lock
+
+    try:
+        with Server(user=user) as server:
+            guarded = redlock.Redlock(server.url)
+            with pytest.raises(redlock.LockForbidden):
+                redlock.Redlock(server.url.replace("right", "wrong")).lock(name).acquire(blocking=False)
+            acquired(guarded, f"{name}-released").release()
+            lose(acquired(guarded, f"{name}-lost"), "taken")
+            stolen = acquired(guarded, f"{name}-stolen")
+            server.command("SET", f"{name}-stolen", "of another library")
+            with pytest.raises(redlock.LockLost):
+                stolen.release()
+            until(lambda: len(traced.of("redlock.hold")) == 3)
+        metrics = str(observed(reader))
+        assert server.address in metrics
+        spans = "".join(span.to_json() for span in (*traced.of("redlock.acquire"), *traced.of("redlock.hold")))
+        assert "forbidden" in spans
+        assert [secret for secret in ("S3CR3T", *tokens) if secret in metrics + spans] == []
+    finally:
+        redlock.count_by_name(0)
+        otel.uninstrument()
 
 
 # --- metrics ---
