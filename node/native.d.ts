@@ -375,11 +375,19 @@ export interface View {
   error?: string
 }
 
+/** Returns how the acquire of the current hold waited, or how the last one did if it failed; null without either. */
+export declare function waited(queue: number, lock: number): Waited | null
+
+/** How an acquire waited. */
+export interface Waited {
+  /** Whether others had the lock. */
+  contended: boolean
+  /** How often it waited, also for nodes. */
+  waits: number
+}
+
 /** Starts to wait for the end of the current hold. The result is the failure of a loss, or null for a release. */
 export declare function waitLost(queue: number, lock: number): Started
-
-/** Returns how often the acquire of the current hold waited; 0 if there is none. */
-export declare function waits(queue: number, lock: number): number
 
 /** Returns an id that becomes ready each time the object loses the lock, and once more when the object is dropped. */
 export declare function watch(queue: number, lock: number): number

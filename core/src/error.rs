@@ -124,6 +124,15 @@ pub struct NodeAnswer {
     pub answer: String,
 }
 
+/// How a call to acquire waited. Hidden: for the bindings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// Whether others had the lock, or were taking it.
+    pub is_contended: bool,
+    /// How often it waited, also for nodes.
+    pub waits: u32,
+}
+
 /// A failed call.
 ///
 /// `Display` writes one sentence for the person on call: the lock's name, the failure, what to do next, and each node's
@@ -150,6 +159,7 @@ struct Inner {
     name: Option<String>,
     reason: Option<LostReason>,
     nodes: Vec<NodeAnswer>,
+    waited: Option<Waited>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -216,6 +226,7 @@ impl Error {
             name: None,
             reason: None,
             nodes: Vec::new(),
+            waited: None,
             source: None,
         }))
     }
@@ -269,6 +280,16 @@ impl Error {
     pub(crate) fn with_nodes(mut self, nodes: Vec<NodeAnswer>) -> Self {
         self.0.nodes = nodes;
         self
+    }
+
+    /// Sets how the failed acquire waited.
+    pub(crate) fn set_waited(&mut self, waited: Waited) {
+        self.0.waited = Some(waited);
+    }
+
+    /// Returns how the failed acquire waited; `None` if the error is not that of an acquire that had begun.
+    pub(crate) fn waited(&self) -> Option<Waited> {
+        self.0.waited
     }
 
     /// Returns the whole message, with options as `spell` writes them. Hidden: for the bindings.

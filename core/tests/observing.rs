@@ -283,22 +283,53 @@ fn an_acquire_and_a_hold_are_spans_of_the_caller() {
                 assert_eq!(hold.fields["fence"], guard.fence().to_string());
                 assert!(redlock.lock("traced").try_acquire().await.unwrap().is_none());
                 guard.release().await.unwrap();
+
+                let guard = redlock.lock("traced to its loss").acquire().await.unwrap();
+                server.wipe();
+                assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+
+                server.set_available(false);
+                assert!(redlock.lock("traced").try_acquire().await.is_err());
+                let (lock, name) = (redlock.lock("traced"), ("name", "traced"));
+                tokio::select! {
+                    acquired = lock.acquire() => drop(acquired.unwrap()),
+                    () = eventually("it waits", || number("redlock_waiting", &[name]) > 0.5) => {}
+                }
+                eventually("it is cancelled", || count(ACQUIRES, &[name, ("outcome", "cancelled")]) == 1).await;
+                eventually("its span is closed", || spans.named("redlock.acquire", "traced")[3].is_closed).await;
             }
             .instrument(info_span!("caller")),
         );
     });
     let acquires = spans.named("redlock.acquire", "traced");
     let outcomes: Vec<_> = acquires.iter().map(|span| span.fields["outcome"].as_str()).collect();
-    assert_eq!(outcomes, ["acquired", "timeout"]);
+    assert_eq!(outcomes, ["acquired", "timeout", "unavailable", "cancelled"]);
     let [won, lost] = [&acquires[0], &acquires[1]];
     assert_eq!((won.parent, won.is_closed, lost.is_closed), (Some("caller"), true, true));
     assert_eq!((won.fields["contended"].as_str(), won.fields["waits"].as_str()), ("false", "0"));
     assert_eq!((lost.fields["contended"].as_str(), lost.fields["waits"].as_str()), ("true", "0"));
+    let failed = &acquires[2].fields;
+    assert_eq!((failed["contended"].as_str(), failed["waits"].as_str()), ("false", "0"));
+    assert!(!acquires[3].fields.contains_key("contended") && !acquires[3].fields.contains_key("waits"));
     assert!(won.fields.contains_key("fence") && !lost.fields.contains_key("fence"));
     assert_eq!(won.answers, ["granted"]);
     assert!(lost.answers[0].starts_with("held by "), "{:?}", lost.answers);
     let hold = spans.named("redlock.hold", "traced").remove(0);
     assert_eq!((hold.parent, hold.is_closed, hold.fields["end"].as_str()), (Some("caller"), true, "released"));
+    assert_eq!(spans.named("redlock.hold", "traced to its loss").remove(0).fields["end"], "lost");
+}
+
+#[tokio::test]
+async fn a_hold_that_its_release_finds_lost_is_lost() {
+    let server = MemoryServer::new();
+    let (redlock, name) = (builder(&server).auto_renew(false).build().unwrap(), ("name", "found lost"));
+    let guard = redlock.lock("found lost").acquire().await.unwrap();
+    server.wipe();
+    assert!(guard.is_held(), "only the release finds out");
+    assert_eq!(guard.release().await.unwrap_err().reason(), Some(LostReason::Deleted));
+    is(number("redlock_held", &[name]), 0.0);
+    is(number("redlock_lost_total", &[name, ("reason", "deleted")]), 1.0);
+    assert_eq!((count(HOLDS, &[name, ("end", "lost")]), count(HOLDS, &[name, ("end", "released")])), (1, 0));
 }
 
 #[test]

@@ -63,10 +63,21 @@ pub fn remaining(queue: i64, lock: i64) -> napi::Result<f64> {
     Ok(ms(object(queue, lock)?.remaining()))
 }
 
-/// Returns how often the acquire of the current hold waited; 0 if there is none.
+/// How an acquire waited.
+#[derive(Debug)]
+#[napi(object, object_from_js = false)]
+pub struct Waited {
+    /// Whether others had the lock.
+    pub contended: bool,
+    /// How often it waited, also for nodes.
+    pub waits: u32,
+}
+
+/// Returns how the acquire of the current hold waited, or how the last one did if it failed; null without either.
 #[napi(catch_unwind)]
-pub fn waits(queue: i64, lock: i64) -> napi::Result<u32> {
-    Ok(object(queue, lock)?.waits())
+pub fn waited(queue: i64, lock: i64) -> napi::Result<Option<Waited>> {
+    let waited = object(queue, lock)?.waited();
+    Ok(waited.map(|waited| Waited { contended: waited.is_contended, waits: waited.waits }))
 }
 
 /// Returns the reason why the lock is not held; null if it is held.

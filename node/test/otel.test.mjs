@@ -9,7 +9,7 @@ import { context, diag, SpanStatusCode, trace } from "@opentelemetry/api";
 import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
 import { MeterProvider } from "@opentelemetry/sdk-metrics";
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
-import { Lock, LockInvalidArgument, LockLost, locked, Redlock, stats } from "redlock-rs";
+import { Lock, LockInvalidArgument, LockLost, LockUnavailable, locked, Redlock, stats } from "redlock-rs";
 import { instrument, uninstrument } from "redlock-rs/otel";
 import { lose, MemoryServer } from "redlock-rs/testing";
 import { start } from "./programs.mjs";
@@ -353,6 +353,29 @@ test("an acquire that waits says so", async () => {
   assert.ok(attributes["redlock.waits"] > 0);
 });
 
+test("a wait for a node is not contended", async () => {
+  traced();
+  const memory = new MemoryServer();
+  memory.available = false;
+  const lock = new Redlock(memory.url).lock(fresh());
+  const waiting = lock.acquire();
+  await until(() => stats().redlock_waiting.points[0].value === 1);
+  memory.available = true;
+  await waiting;
+  await lock.release();
+  const { attributes } = spans("acquire")[0];
+  assert.equal(attributes["redlock.contended"], false);
+  assert.ok(attributes["redlock.waits"] > 0);
+  memory.available = false;
+  // On a busy machine, the first attempt may last as long as the timeout.
+  await until(async () => {
+    await assert.rejects(lock.acquire({ timeout: 50 }), LockUnavailable);
+    const { attributes } = spans("acquire").at(-1);
+    assert.equal(attributes["redlock.contended"], false);
+    return attributes["redlock.waits"] > 0;
+  });
+});
+
 test("each end of an acquire is its outcome", async () => {
   traced();
   const held = await redlock.lock(fresh()).acquire();
@@ -385,7 +408,9 @@ test("each end of an acquire is its outcome", async () => {
     const [acquire, ...more] = exporter.getFinishedSpans();
     assert.deepEqual(more, [], outcome);
     const { "redlock.name": name, ...attributes } = acquire.attributes;
-    assert.deepEqual(attributes, { "redlock.outcome": outcome }, String(call));
+    const isContended = { timeout: true, unavailable: false }[outcome];
+    const waited = isContended === undefined ? {} : { "redlock.contended": isContended, "redlock.waits": 0 };
+    assert.deepEqual(attributes, { "redlock.outcome": outcome, ...waited }, String(call));
     assert.equal(acquire.status.code, status, String(call));
     if (status === ERROR) assert.equal(acquire.status.message, result.message);
   }

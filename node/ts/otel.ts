@@ -28,7 +28,7 @@ import {
   type TracerProvider,
   trace,
 } from "@opentelemetry/api";
-import { waits } from "#native";
+import { waited } from "#native";
 import { queue } from "./calls.js";
 import { type ErrorCode, LockInvalidArgument, LockLost, RedlockError } from "./errors.js";
 import { type AcquireOptions, Lock, type TryOptions } from "./lock.js";
@@ -57,6 +57,9 @@ const PARTS = ["_bucket_total", "_sum_total", "_count_total"];
 /** The errors of an acquire that are a failure. That others hold the lock is an answer. */
 const FAILURES: readonly ErrorCode[] = ["unavailable", "forbidden", "invalid_argument", "already_held"];
 
+/** The outcomes of calls for which the engine says how they waited. It does not for calls that it refused. */
+const ANSWERS: readonly string[] = ["acquired", "timeout", "unavailable", "forbidden"];
+
 /** The first releases of Node 20 lack it. */
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
 
@@ -72,8 +75,8 @@ let ends: (() => void)[] = [];
  * `aggregationCardinalityLimit` lets the SDK keep more than 2 000 series of a metric.
  *
  * Two spans are children of the span in which a lock is acquired. `redlock.acquire` lasts as long as the call, with the
- * attributes `redlock.name` and `redlock.outcome`, and if it succeeds `redlock.fence`, `redlock.contended` and
- * `redlock.waits` (how often it had to wait). `redlock.hold` lasts until the lock is released or lost, with the
+ * attributes `redlock.name` and `redlock.outcome`, and if it succeeds `redlock.fence`. Unless it is cancelled or refused,
+ * it also has `redlock.contended` and `redlock.waits` (how often it had to wait). `redlock.hold` lasts until the lock is released or lost, with the
  * attributes `redlock.name`, `redlock.fence` and `redlock.end` (`released` or `lost`).
  *
  * Call it once the SDK has started. Locks that are held already are not traced. Another call replaces the former one.
@@ -246,18 +249,15 @@ async function traceAcquire<R extends Lock | boolean>(
   try {
     result = await acquire();
   } catch (error) {
-    harmless(() => endAcquire(span, outcomeOf(error), error));
+    harmless(() => endAcquire(span, lock, outcomeOf(error), error));
     throw error;
   }
   if (result === false) {
-    harmless(() => endAcquire(span, "timeout"));
+    harmless(() => endAcquire(span, lock, "timeout"));
     return result;
   }
-  harmless(() => {
-    const count = waits(queue(), Lock.numberOf(lock));
-    span?.setAttributes({ ...fenceOf(lock), "redlock.contended": count > 0, "redlock.waits": count });
-  });
-  harmless(() => endAcquire(span, "acquired"));
+  harmless(() => span?.setAttributes(fenceOf(lock)));
+  harmless(() => endAcquire(span, lock, "acquired"));
   harmless(() => {
     const held = { ...attributes, ...fenceOf(lock) };
     beginHold(tracer.startSpan("redlock.hold", { attributes: held }, caller), lock);
@@ -265,8 +265,10 @@ async function traceAcquire<R extends Lock | boolean>(
   return result;
 }
 
-function endAcquire(span: Span | undefined, outcome: string, failure?: unknown): void {
+function endAcquire(span: Span | undefined, lock: Lock, outcome: string, failure?: unknown): void {
   span?.setAttribute("redlock.outcome", outcome);
+  const known = ANSWERS.includes(outcome) ? waited(queue(), Lock.numberOf(lock)) : null;
+  if (known !== null) span?.setAttributes({ "redlock.contended": known.contended, "redlock.waits": known.waits });
   if (failure instanceof RedlockError && FAILURES.includes(failure.code)) {
     span?.setStatus({ code: SpanStatusCode.ERROR, message: failure.message });
   }

@@ -3,8 +3,8 @@
 The engine writes its events into a bounded ring, and never waits. One thread of each process takes them from there: it
 starts with the first client, and anew in a forked child. Handlers are code of the program:
 
-- One that blocks delays later events only. A full ring loses its oldest event, debug events first, and a warning says how
-  many were lost.
+- One that blocks delays later events only. A full ring loses its oldest event, debug events first, and a warning says
+  how many were lost.
 - One that raises is reported to `threading.excepthook`, unless `logging` has reported it. The next event is passed.
 - One that uses a lock does so on this thread, where it may block.
 - A fork waits for the handler that runs, for a moment: in the child, nobody would release what that handler has locked.

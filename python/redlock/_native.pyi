@@ -103,7 +103,7 @@ class Handle:
         """Seconds for which the lock is still valid without another extension; 0.0 if it is not held."""
 
     @property
-    def _waits(self) -> int: ...
+    def _waited(self) -> tuple[bool, int] | None: ...
     def check(self) -> None:
         """Raise an error unless the lock is held at this moment. The call sends nothing.
 

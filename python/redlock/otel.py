@@ -209,6 +209,11 @@ def _harmless(work: Callable[P, None]) -> Callable[P, None]:
     return harmless
 
 
+_ANSWERS = ("acquired", "timeout", "unavailable", "forbidden")
+"""The outcomes of calls for which the engine says how they waited. It does not for calls that it refused, or that were
+cancelled."""
+
+
 class _Acquire:
     """One acquire, and its span."""
 
@@ -240,8 +245,8 @@ class _Acquire:
         if not self.acquired:
             self._end("timeout")
             return
-        fence, waits = _fence(self._lock), self._lock._waits  # noqa: SLF001 - it is for this
-        self._span.set_attributes({**fence, "redlock.contended": waits > 0, "redlock.waits": waits})
+        fence = _fence(self._lock)
+        self._span.set_attributes(fence)
         self._end("acquired")
         attributes: dict[str, str | int] = {"redlock.name": self._name, **fence}
         _Hold(self._lock, self._tracer.start_span("redlock.hold", attributes=attributes))
@@ -257,8 +262,10 @@ class _Acquire:
 
     def _end(self, outcome: str) -> None:
         self._span.set_attribute("redlock.outcome", outcome)
-        if outcome == "timeout":
-            self._span.set_attribute("redlock.contended", True)
+        waited = self._lock._waited if outcome in _ANSWERS else None  # noqa: SLF001 - it is for this
+        if waited is not None:
+            contended, waits = waited
+            self._span.set_attributes({"redlock.contended": contended, "redlock.waits": waits})
         self._span.end()
 
 

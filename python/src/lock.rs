@@ -123,10 +123,10 @@ impl Handle {
         Ok(self.object.check()?)
     }
 
-    /// How often the acquire of the present hold waited; 0 if there is no hold.
-    #[getter(_waits)]
-    fn waits(&self) -> u32 {
-        self.object.waits()
+    /// Whether the acquire of the present hold, or else the last one that failed, was contended, and how often it waited.
+    #[getter(_waited)]
+    fn waited(&self) -> Option<(bool, u32)> {
+        self.object.waited().map(|waited| (waited.is_contended, waited.waits))
     }
 
     #[expect(clippy::unused_self, reason = "Python calls it on an object")]

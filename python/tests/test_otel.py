@@ -28,7 +28,7 @@ from test_stats import KINDS
 import redlock
 from redlock import _cooperative, blocking, otel
 from redlock import asyncio as aio
-from redlock.testing import lose
+from redlock.testing import MemoryServer, lose
 
 
 class Traced:
@@ -99,13 +99,15 @@ def test_calls_instead_of_a_block(traced: Traced, client: redlock.Redlock, name:
         lock.acquire(timeout=-5)
     lock.release()
     lock.release()
-    outcomes = [(each["outcome"], each.get("contended")) for each in traced.attributes("redlock.acquire")]
+    outcomes = [
+        (each["outcome"], each.get("contended"), each.get("waits")) for each in traced.attributes("redlock.acquire")
+    ]
     assert outcomes == [
-        ("acquired", False),
-        ("timeout", True),
-        ("timeout", True),
-        ("already_held", None),
-        ("invalid_argument", None),
+        ("acquired", False, 0),
+        ("timeout", True, 0),
+        ("timeout", True, 0),
+        ("already_held", None, None),
+        ("invalid_argument", None, None),
     ]
     assert [span.status.status_code for span in traced.of("redlock.acquire")] == [StatusCode.UNSET] * 3 + [
         StatusCode.ERROR
@@ -132,9 +134,58 @@ def test_an_unavailable_node(traced: Traced, name: str) -> None:
     with pytest.raises(redlock.LockUnavailable):
         redlock.Redlock(f"unix:///none-{name}").lock(name).acquire(blocking=False)
     (span,) = traced.of("redlock.acquire")
-    assert traced.attributes("redlock.acquire") == [{"name": name, "outcome": "unavailable"}]
+    expected = {"name": name, "outcome": "unavailable", "contended": False, "waits": 0}
+    assert traced.attributes("redlock.acquire") == [expected]
     assert span.status.status_code is StatusCode.ERROR
     assert [event.name for event in span.events] == ["exception"]
+
+
+def test_a_wait_for_a_node_is_not_contended(traced: Traced, name: str) -> None:
+    server = MemoryServer()
+    server.available = False
+    with redlock.Redlock(server.url) as client:
+        lock = client.lock(name)
+        waiting = threading.Thread(target=lock.acquire)
+        waiting.start()
+        until(lambda: total_waiting() >= 1)
+        server.available = True
+        waiting.join()
+        lock.release()
+        (acquired,) = traced.attributes("redlock.acquire")
+        assert (acquired["outcome"], acquired["contended"]) == ("acquired", False)
+        assert isinstance(acquired["waits"], int)
+        assert acquired["waits"] > 0
+
+        server.available = False
+
+        def waits() -> object:
+            # On a busy machine, the first attempt may last as long as the timeout.
+            with pytest.raises(redlock.LockUnavailable):
+                lock.acquire(timeout=0.05)
+            failed = traced.attributes("redlock.acquire")[-1]
+            assert (failed["outcome"], failed["contended"]) == ("unavailable", False)
+            return failed["waits"]
+
+        until(waits)
+
+
+async def test_a_wait_for_a_node_in_asyncio(traced: Traced, name: str) -> None:
+    server = MemoryServer()
+    server.available = False
+    async with aio.Redlock(server.url) as client:
+        lock = client.lock(name)
+        acquire = asyncio.create_task(lock.acquire())
+        await eventually(lambda: total_waiting() >= 1)
+        server.available = True
+        await acquire
+        await lock.release()
+        server.available = False
+        with pytest.raises(redlock.LockUnavailable):
+            await lock.acquire(timeout=0)
+    won, failed = traced.attributes("redlock.acquire")
+    assert (won["contended"], failed["contended"], failed["waits"]) == (False, False, 0)
+    assert isinstance(won["waits"], int)
+    assert won["waits"] > 0
 
 
 def test_a_hold_ends_at_the_loss(traced: Traced, client: redlock.Redlock, name: str) -> None:
@@ -304,6 +355,7 @@ async def test_asyncio(traced: Traced, aclient: aio.Redlock, name: str) -> None:
         "acquired",
         "acquired",
     ]
+    assert traced.attributes("redlock.acquire")[2] == {"name": name, "outcome": "cancelled"}
     holds = traced.attributes("redlock.hold")
     assert [each["end"] for each in holds] == ["released"] * 3
     assert holds[0] == {"name": name, "fence": fence, "end": "released"}

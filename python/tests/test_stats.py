@@ -134,15 +134,17 @@ async def test_calls_that_wait(aclient: aio.Redlock, name: str) -> None:
 def test_a_call_that_waited_was_contended(client: redlock.Redlock, name: str) -> None:
     lock, other = client.lock(name), client.lock(name)
     lock.acquire()
-    assert lock._waits == 0
+    assert lock._waited == (False, 0)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(other.acquire)
         until(lambda: total("redlock_waiting", name=name) == 1)
         lock.release()
         assert waiting.result(LIMIT)
-    assert other._waits > 0
+    waited = other._waited
+    assert waited is not None
+    assert waited[1] > 0
     other.release()
-    assert other._waits == 0
+    assert other._waited is None
     acquires = "redlock_acquire_duration_seconds"
     assert total(acquires, name=name, outcome="acquired", contended="true") == 1
     assert total(acquires, name=name, outcome="acquired", contended="false") == 1

@@ -67,17 +67,18 @@ def differences(process: str, counts: Counts, metrics: Metrics) -> Iterator[str]
     holds = "redlock_hold_duration_seconds"
     acquired = total(metrics, "redlock_acquire_duration_seconds", outcome="acquired")
     ended_lost = total(metrics, holds, end="lost")
+    lost = total(metrics, "redlock_lost_total")
     known = {
         "acquisitions": (acquired, counts.acquired, counts.acquired + counts.stopped),
         "locks held at the end": (total(metrics, "redlock_held"), 0, 0),
         "calls waiting at the end": (total(metrics, "redlock_waiting"), 0, 0),
         "holds that ended": (total(metrics, holds), acquired, acquired),
-        "losses": (total(metrics, "redlock_lost_total"), counts.lost, counts.lost + counts.resigned),
+        "losses": (lost, counts.lost, counts.lost + counts.resigned),
+        "holds that ended by a loss": (ended_lost, lost, lost),
     }
     if "/child-" not in process and not total(metrics, "redlock_events_dropped_total"):
-        known["holds that ended by a loss"] = (ended_lost, counts.logged, counts.logged)
-    # A release that finds the lock lost does not say whether it was lost before.
-    known["losses of held locks"] = (ended_lost, counts.told, counts.lost + counts.resigned)
+        # A loss that the release finds is not logged. A release that fails does not say whether it found the loss.
+        known["losses in the log"] = (counts.logged, counts.told, lost)
     for what, (counted, least, most) in known.items():
         if not least <= counted <= most:
             right = f"{least:g}" if least == most else f"{least:g} to {most:g}"

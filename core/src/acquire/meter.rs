@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::{Error, Waited};
 use crate::hold::meter::HoldMeter;
 use crate::process::Process;
 use crate::process::context::LockContext;
@@ -22,8 +22,7 @@ pub(crate) struct Meter {
     named: Option<Arc<Counts>>,
     trace: Trace,
     end: AcquireEnd,
-    waits: u32,
-    is_contended: bool,
+    waited: Waited,
     /// Whether it is one of those that wait now.
     is_waiting: bool,
 }
@@ -45,8 +44,7 @@ impl Meter {
             process,
             trace,
             end: AcquireEnd::Cancelled,
-            waits: 0,
-            is_contended: false,
+            waited: Waited::default(),
             is_waiting: false,
         }
     }
@@ -67,12 +65,12 @@ impl Meter {
 
     /// Records that others have the lock, or were taking it.
     pub(crate) fn record_contention(&mut self) {
-        self.is_contended = true;
+        self.waited.is_contended = true;
     }
 
     /// Counts one wait, and the call among those that wait until it ends.
     pub(crate) fn record_wait(&mut self) {
-        self.waits = self.waits.saturating_add(1);
+        self.waited.waits = self.waited.waits.saturating_add(1);
         if !self.is_waiting {
             self.is_waiting = true;
             self.counts().waiting().add();
@@ -81,13 +79,14 @@ impl Meter {
 
     /// Returns the meter of the lock that the call has won.
     pub(crate) fn of_hold(&self) -> HoldMeter {
-        HoldMeter::new(self.named.clone(), self.waits)
+        HoldMeter::new(self.named.clone(), self.waited)
     }
 
-    /// Records that the call ended, if `result` is an error.
-    pub(crate) fn record_result<T>(&mut self, result: &Result<T, Error>) {
+    /// Records that the call ended, if `result` is an error. The error says then how the call waited.
+    pub(crate) fn record_result<T>(&mut self, result: &mut Result<T, Error>) {
         if let Err(error) = result {
             self.end = error.kind().into();
+            error.set_waited(self.waited);
         }
     }
 
@@ -105,11 +104,14 @@ impl Drop for Meter {
         if self.is_waiting {
             counts.waiting().subtract();
         }
-        counts.acquire_ended(self.end, self.is_contended, took);
+        counts.acquire_ended(self.end, self.waited.is_contended, took);
         if self.trace.is_wanted() {
             self.trace.record("outcome", self.end.as_str());
-            self.trace.record("contended", self.is_contended);
-            self.trace.record("waits", self.waits);
+            // The bindings do not know these of a cancelled call, and every language has the same attributes.
+            if self.end.is_answer() {
+                self.trace.record("contended", self.waited.is_contended);
+                self.trace.record("waits", self.waited.waits);
+            }
         }
     }
 }

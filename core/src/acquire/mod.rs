@@ -159,12 +159,12 @@ impl Acquire {
     pub(crate) fn begin(context: LockContext) -> Result<Self, Error> {
         let now = context.process.clock.now();
         let mut meter = Meter::new(&context, now);
-        let refusal = if context.process.shutdown.has_started() {
+        let mut refusal = if context.process.shutdown.has_started() {
             Err(shut_down(&context))
         } else {
             context.process.background.start().map(drop)
         };
-        meter.record_result(&refusal);
+        meter.record_result(&mut refusal);
         refusal?;
         let timeout = context.spec.settings.timeout;
         let deadline = timeout.map_or(Moment::NEVER, |timeout| now.after(timeout));
@@ -222,8 +222,8 @@ impl Acquire {
     /// Makes a call's first attempt, on the caller's `runtime`. Returns `None` if the background goes on.
     pub(crate) async fn first(&mut self, runtime: &Handle) -> Result<Option<LeaseOwner>, Error> {
         let connections = self.context.set().connections(runtime);
-        let step = self.attempt(&connections).await;
-        self.meter.record_result(&step);
+        let mut step = self.attempt(&connections).await;
+        self.meter.record_result(&mut step);
         match step? {
             Step::Won(owner) => return Ok(Some(owner)),
             Step::Denied(_, pause) | Step::Later(pause) => self.pause = pause,
@@ -244,8 +244,8 @@ impl Acquire {
         }
         // Releases it.
         drop(owner);
-        let again = self.after_late();
-        self.meter.record_result(&again);
+        let mut again = self.after_late();
+        self.meter.record_result(&mut again);
         match again {
             Ok(()) => Ok(Err(self)),
             Err(error) => Err(error),
@@ -431,14 +431,14 @@ impl Acquire {
     /// Runs the background's part: attempts until won, failed or cancelled.
     async fn run(mut self, pause: Duration, mut sender: oneshot::Sender<(Self, Result<LeaseOwner, Error>)>) {
         let context = self.context.clone();
-        let result = tokio::select! {
+        let mut result = tokio::select! {
             biased;
             () = sender.closed() => return,
             () = context.process.shutdown.wait_started() => Err(shut_down(&context)),
             () = context.client.wait_started() => Err(closed().with_name(context.spec.name.bytes())),
             result = self.attempts(pause) => result,
         };
-        self.meter.record_result(&result);
+        self.meter.record_result(&mut result);
         // Not received: the lock inside is dropped, which releases it.
         drop(sender.send((self, result)));
     }

@@ -203,7 +203,11 @@ impl Queue {
     pub fn acquire(&self, object: &Arc<LockObject>, timeout: Timeout) -> Result<u64, Error> {
         let pid = self.current_pid()?;
         let reservation = object.reserve(pid)?;
-        let acquire = Acquire::begin(object.context(pid, timeout)?)?;
+        let context = object.context(pid, timeout)?;
+        let acquire = match Acquire::begin(context) {
+            Ok(acquire) => acquire,
+            Err(error) => return Err(reservation.failed(error)),
+        };
         let id = self.0.add_call(Call::Running(Some(reservation), None));
         self.run_acquire(id, acquire)?;
         Ok(id)
@@ -410,10 +414,8 @@ impl Queue {
         drop(list);
         match call {
             Some(Call::Won(acquire, owner, reservation)) => self.activate(pid, id, *acquire, owner, reservation),
-            Some(Call::Finished(result, reservation)) => {
-                drop(reservation);
-                result
-            }
+            Some(Call::Finished(Err(error), Some(reservation))) => Err(reservation.failed(error)),
+            Some(Call::Finished(result, _)) => result,
             _ => Ok(Taken::Cancelled),
         }
     }
@@ -427,7 +429,11 @@ impl Queue {
         owner: LeaseOwner,
         reservation: Reservation,
     ) -> Result<Taken, Error> {
-        match acquire.activate(owner)? {
+        let activated = match acquire.activate(owner) {
+            Ok(activated) => activated,
+            Err(error) => return Err(reservation.failed(error)),
+        };
+        match activated {
             Ok(owner) => {
                 reservation.complete(pid, CurrentLease::in_background(owner));
                 Ok(Taken::Completed)

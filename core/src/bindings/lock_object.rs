@@ -29,7 +29,7 @@ use crate::api::inspect;
 use crate::api::lock::{Lock, ignore_unconfirmed};
 #[cfg(feature = "testing")]
 use crate::error::LostReason;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Waited};
 use crate::hold;
 use crate::hold::lease::{Lease, LossCallback};
 use crate::hold::owner::LeaseOwner;
@@ -72,6 +72,8 @@ struct State {
     phase: Phase,
     /// The callbacks for the loss of each lease.
     listeners: Vec<LossCallback>,
+    /// How the last acquire waited, if it failed.
+    failed: Option<Waited>,
 }
 
 #[derive(Debug)]
@@ -214,10 +216,15 @@ impl LockObject {
         self.lease(pid).map(|lease| lease.fence)
     }
 
-    /// Returns how often the acquire of the current lease waited; 0 without a lease.
+    /// Returns how the acquire of the current lease waited, or how the last one did if it failed. `None` during an
+    /// acquire, after one that was refused or cancelled, and after a release.
     #[must_use]
-    pub fn waits(&self) -> u32 {
-        self.lease(Pid::now()).map_or(0, |lease| lease.meter.waits())
+    pub fn waited(&self) -> Option<Waited> {
+        let state = self.local(Pid::now()).state();
+        match &state.phase {
+            Phase::Held(current) => Some(current.owner.lease().meter.waited()),
+            _ => state.failed,
+        }
     }
 
     /// Returns whether the lock is held at this moment.
@@ -276,7 +283,11 @@ impl LockObject {
         let acquired = acquire_unless(context, interrupted);
         // The acquire may have failed because the process is ending.
         process.shutdown.park_if_shut_down();
-        let (owner, runtime) = acquired?;
+        let (owner, runtime) = match acquired {
+            Ok(acquired) => acquired,
+            Err(Stop::Failed(error)) => return Err(Stop::Failed(reservation.failed(error))),
+            Err(interrupted) => return Err(interrupted),
+        };
         // `interrupted` may have forked.
         let pid = if asked.get() { Pid::now() } else { pid };
         reservation.complete(pid, CurrentLease { owner, runtime });
@@ -382,7 +393,11 @@ impl LockObject {
     fn local(&self, pid: Pid) -> &ProcessLocal {
         self.local.of(pid, || ProcessLocal {
             spec: OnceBox::new(),
-            state: Mutex::new(State { phase: Phase::Idle { released: self.released }, listeners: Vec::new() }),
+            state: Mutex::new(State {
+                phase: Phase::Idle { released: self.released },
+                listeners: Vec::new(),
+                failed: None,
+            }),
         })
     }
 
@@ -419,6 +434,7 @@ impl LockObject {
             Phase::Held(_) => return Err(self.error(ErrorKind::AlreadyHeld, HELD)),
         };
         let former = self.set_phase(&mut state, Phase::Acquiring);
+        state.failed = None;
         drop(state);
         drop(former);
         Ok(Reservation { object: Some(Arc::clone(self)), released })
@@ -546,6 +562,14 @@ impl Reservation {
         for listener in listeners {
             lease.on_lost(listener);
         }
+    }
+
+    /// Makes the object idle again after the acquire failed with `error`, which it returns.
+    pub(crate) fn failed(self, error: Error) -> Error {
+        if let Some(object) = &self.object {
+            object.local(Pid::now()).state().failed = error.waited();
+        }
+        error
     }
 }
 

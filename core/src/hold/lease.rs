@@ -32,7 +32,7 @@ use tokio::sync::Notify;
 use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
 use crate::fault::{Fault, planted};
 use crate::hold::claim::Claim;
-use crate::hold::meter::HoldMeter;
+use crate::hold::meter::{HoldMeter, ReleaseMeter};
 use crate::hold::outcome::{Loss, Won};
 use crate::hold::setnx::Grant;
 use crate::net::connections::Member;
@@ -45,7 +45,6 @@ use crate::protocol::quorum::{self, NodeMask};
 use crate::protocol::request::{Action, Request};
 use crate::sys::clock::Moment;
 use crate::sys::future::notified_until;
-use crate::sys::log::EndedTrace;
 
 /// The shortest ttl with which a key is put back on a node.
 const LEAST_LEFT: Duration = Duration::from_millis(1);
@@ -175,8 +174,8 @@ enum Phase {
 /// How a release begins.
 #[derive(Debug)]
 pub(crate) enum ReleaseBegun {
-    /// The keys have to be deleted. The span of the hold is closed after that has begun.
-    Release(Ownership, Option<EndedTrace>),
+    /// The keys have to be deleted. After that the meter counts how the hold ended.
+    Release(Ownership, Option<ReleaseMeter>),
     /// It was released before.
     Already,
 }
@@ -349,7 +348,7 @@ impl Lease {
         let until = state.valid_until.after(self.margin());
         drop(state);
         // Before anybody hears of the loss and looks at the metrics.
-        let trace = self.meter.end(&self.context.process, Some(loss.reason), self.now());
+        let trace = self.meter.lose(&self.context.process, loss.reason, self.now());
         let unlogged = Unlogged::new(&self.context.spec.name, loss.reason, trace);
         self.context.process.schedule.remove(due);
         match ownership {
@@ -429,9 +428,9 @@ impl Lease {
         drop(state);
         drop(listeners);
         self.context.process.schedule.remove(due);
-        let trace = self.meter.end(&self.context.process, None, now);
+        let meter = self.meter.release(&self.context.process, now);
         self.lost.notify_waiters();
-        Ok(ReleaseBegun::Release(ownership, trace))
+        Ok(ReleaseBegun::Release(ownership, meter))
     }
 
     /// Begins an extension to `ttl`, or to the ttl in force. Returns its request and the footprint for the answers, or

@@ -6,8 +6,9 @@
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
-use crate::error::LostReason;
+use crate::error::{LostReason, Waited};
 use crate::process::Process;
 use crate::process::metrics::{Counts, HoldEnd};
 use crate::protocol::name::Name;
@@ -19,8 +20,8 @@ use crate::sys::log::{EndedTrace, Trace, span};
 pub(crate) struct HoldMeter {
     /// Where the lock is counted, if by its name.
     named: Option<Arc<Counts>>,
-    /// How often its acquire waited.
-    waits: u32,
+    /// How its acquire waited.
+    waited: Waited,
     /// In nanoseconds.
     began: AtomicU64,
     is_counted: AtomicBool,
@@ -28,8 +29,8 @@ pub(crate) struct HoldMeter {
 }
 
 impl HoldMeter {
-    pub(crate) fn new(named: Option<Arc<Counts>>, waits: u32) -> Self {
-        Self { named, waits, began: AtomicU64::new(0), is_counted: AtomicBool::new(false), trace: Mutex::default() }
+    pub(crate) fn new(named: Option<Arc<Counts>>, waited: Waited) -> Self {
+        Self { named, waited, began: AtomicU64::new(0), is_counted: AtomicBool::new(false), trace: Mutex::default() }
     }
 
     fn trace(&self) -> MutexGuard<'_, Trace> {
@@ -41,9 +42,9 @@ impl HoldMeter {
         process.metrics.of(self.named.as_ref())
     }
 
-    /// Returns how often the acquire waited.
-    pub(crate) fn waits(&self) -> u32 {
-        self.waits
+    /// Returns how the acquire waited.
+    pub(crate) fn waited(&self) -> Waited {
+        self.waited
     }
 
     /// Begins to count the hold. Once, before anything can end it.
@@ -56,7 +57,7 @@ impl HoldMeter {
     /// Takes the hold back, because the lock does not reach its user.
     pub(crate) fn cancel(&self, process: &Process) {
         if self.is_counted.swap(false, Ordering::AcqRel) {
-            self.counts(process).hold_cancelled();
+            self.counts(process).hold_stopped();
         }
     }
 
@@ -74,18 +75,59 @@ impl HoldMeter {
         drop(replaced);
     }
 
-    /// Ends the hold, with the reason if the lock was lost. Returns its span, of whose end a subscriber hears outside of
-    /// every lock.
-    pub(crate) fn end(&self, process: &Process, lost: Option<LostReason>, now: Moment) -> Option<EndedTrace> {
+    /// Ends the hold, which was lost for `reason`. Returns its span, of whose end a subscriber hears outside of every
+    /// lock.
+    pub(crate) fn lose(&self, process: &Process, reason: LostReason, now: Moment) -> Option<EndedTrace> {
+        let took = self.stop(process, now)?;
+        let (counts, end) = (self.counts(process), HoldEnd::Lost);
+        counts.hold_ended(end, took);
+        counts.was_lost(reason);
+        Some(mem::take(&mut *self.trace()).ended("end", end.as_str()))
+    }
+
+    /// Ends the hold for its release. Returns its meter while it is not known whether the lock was lost.
+    pub(crate) fn release(&self, process: &Arc<Process>, now: Moment) -> Option<ReleaseMeter> {
+        let took = self.stop(process, now)?;
+        let trace = mem::take(&mut *self.trace());
+        Some(ReleaseMeter { process: Arc::clone(process), named: self.named.clone(), took, trace, lost: None })
+    }
+
+    /// Stops to count the lock as held. Returns how long that was.
+    fn stop(&self, process: &Process, now: Moment) -> Option<Duration> {
         if !self.is_counted.swap(false, Ordering::AcqRel) {
             return None;
         }
-        let (counts, began) = (self.counts(process), Moment::from_nanos(self.began.load(Ordering::Relaxed)));
-        let end = if lost.is_some() { HoldEnd::Lost } else { HoldEnd::Released };
-        counts.hold_ended(end, now.since(began));
-        if let Some(reason) = lost {
+        self.counts(process).hold_stopped();
+        Some(now.since(Moment::from_nanos(self.began.load(Ordering::Relaxed))))
+    }
+}
+
+/// The meter of a hold during its release. Its drop counts how the hold ended, and closes its span. Not while a lock of
+/// the engine is held, because a subscriber hears of it.
+#[derive(Debug)]
+pub(crate) struct ReleaseMeter {
+    process: Arc<Process>,
+    named: Option<Arc<Counts>>,
+    took: Duration,
+    trace: Trace,
+    lost: Option<LostReason>,
+}
+
+impl ReleaseMeter {
+    /// Records that the release found the lock lost.
+    pub(crate) fn record_loss(&mut self, reason: LostReason) {
+        self.lost = Some(reason);
+    }
+}
+
+impl Drop for ReleaseMeter {
+    fn drop(&mut self) {
+        let counts = self.process.metrics.of(self.named.as_ref());
+        let end = if self.lost.is_some() { HoldEnd::Lost } else { HoldEnd::Released };
+        counts.hold_ended(end, self.took);
+        if let Some(reason) = self.lost {
             counts.was_lost(reason);
         }
-        Some(mem::take(&mut *self.trace()).ended("end", end.as_str()))
+        drop(mem::take(&mut self.trace).ended("end", end.as_str()));
     }
 }

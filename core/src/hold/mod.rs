@@ -89,25 +89,25 @@ fn over(lease: &Lease) -> Error {
 /// Releases the lock on the caller's runtime, or else in the background. Not for a forked child.
 pub(crate) async fn release(owner: LeaseOwner) -> Result<(), Error> {
     let (process, begun) = (Arc::clone(&owner.lease().context.process), owner.lease().begin_release());
-    let (ownership, trace) = match begun {
-        Ok(ReleaseBegun::Release(ownership, trace)) => (ownership, trace),
+    let (ownership, mut meter) = match begun {
+        Ok(ReleaseBegun::Release(ownership, meter)) => (ownership, meter),
         Ok(ReleaseBegun::Already) => return Ok(()),
         Err(error) => {
             process.metrics.released(ReleaseEnd::Lost);
             return Err(error);
         }
     };
-    let lease = owner.released();
-    let result = release_keys(Arc::clone(&lease), ownership).await;
+    let result = release_keys(owner.released(), ownership).await;
     process.metrics.released(match &result {
         Ok(()) => ReleaseEnd::Released,
         Err(error) if error.kind() == ErrorKind::Lost => ReleaseEnd::Lost,
         Err(_) => ReleaseEnd::Unconfirmed,
     });
-    if let Some(reason) = result.as_ref().err().and_then(Error::reason) {
-        lease.meter.counts(&process).was_lost(reason);
+    if let (Some(meter), Some(reason)) = (&mut meter, result.as_ref().err().and_then(Error::reason)) {
+        meter.record_loss(reason);
     }
-    drop(trace);
+    // Before the caller hears of the result and looks at the metrics.
+    drop(meter);
     result
 }
 

@@ -40,6 +40,11 @@ impl AcquireEnd {
             Self::Cancelled => "cancelled",
         }
     }
+
+    /// Returns whether the nodes, or the lack of their answers, ended the call.
+    pub(crate) const fn is_answer(self) -> bool {
+        !matches!(self, Self::InvalidArgument | Self::Cancelled)
+    }
 }
 
 impl From<ErrorKind> for AcquireEnd {
@@ -242,12 +247,13 @@ impl Counts {
         self.held.add();
     }
 
-    pub(crate) fn hold_cancelled(&self) {
+    /// Records that a lock is not held any more.
+    pub(crate) fn hold_stopped(&self) {
         self.held.subtract();
     }
 
+    /// Counts a hold that has stopped, by its end.
     pub(crate) fn hold_ended(&self, end: HoldEnd, held: Duration) {
-        self.held.subtract();
         self.holds(end).record(held);
     }
 
