@@ -1,9 +1,11 @@
 //! What the README and the pages say is what the code does: their programs are the examples, which run against a real
 //! server, and the promise is the one in the API documentation.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
 
-use harness::Server;
+use harness::{LIMIT, Server, eventually};
 
 #[test]
 fn the_quick_start_is_the_example() {
@@ -12,25 +14,25 @@ fn the_quick_start_is_the_example() {
     assert!(page.contains(&format!("```rust\n{code}```\n")), "docs/quick-start.md and examples/quickstart.rs differ");
 }
 
-/// Runs an example, which must succeed; returns its output.
-fn output(example: &str, features: &[&str]) -> String {
-    let server = Server::start();
+/// Returns the command that runs an example with locks on `server`.
+fn example(example: &str, features: &[&str], server: &Server) -> Command {
     // Whoever tests the whole package has just built it, beside the directory of test programs.
     let built = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("examples").join(example);
     let mut command = Command::new(&built);
     if !built.exists() {
         command = Command::new(env!("CARGO"));
-        command.args(["run", "--quiet", "--locked", "--example", example]).args(features);
+        command.args(["run", "--quiet", "--locked", "--example", example]).args(features).arg("--");
     }
-    let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).env("REDLOCK_URLS", server.url()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    said
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).env("REDLOCK_URLS", server.url());
+    command
 }
 
 #[test]
 fn the_quick_start_runs() {
-    let said = output("quickstart", &[]);
+    let server = Server::start();
+    let output = example("quickstart", &[], &server).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("held for ") && said.contains("3 lines") && said.contains("held by another owner"), "{said}");
 }
 
@@ -41,18 +43,69 @@ fn the_program_for_prometheus_is_the_example() {
     assert!(page.contains(&format!("```rs\n{code}```\n")), "docs/observing.md and examples/prometheus.rs differ");
 }
 
+/// A running program, which is killed in the end.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Asks for a page over HTTP, as Prometheus does. Returns its text.
+fn get(url: &str) -> String {
+    let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    write!(stream, "GET /{path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with(&format!("Content-Length: {}", body.len())), "{head}");
+    body.to_owned()
+}
+
+/// The names and the kinds of the metrics, as the page lists them.
+fn metrics_of_the_page() -> Vec<(&'static str, &'static str)> {
+    let table = include_str!("../../docs/observing.md").split_once("| name | kind |").unwrap().1;
+    let rows = table.lines().take_while(|line| !line.is_empty());
+    rows.filter_map(|row| row.strip_prefix("| `")?.split_once("` | "))
+        .map(|(name, rest)| (name, rest.split_once(' ').unwrap().0))
+        .collect()
+}
+
 #[test]
-fn prometheus_scrapes_the_names_of_the_page() {
-    let said = output("prometheus", &["--features", "metrics"]);
+fn prometheus_scrapes_every_metric_of_the_page_while_a_lock_is_held() {
+    let server = Server::start();
+    let mut command = example("prometheus", &["--features", "metrics"], &server);
+    let mut running = Running(command.arg("127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap());
+    let mut url = String::new();
+    BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    let known = metrics_of_the_page();
+    assert_eq!(known.len(), 14);
+    let series: Vec<_> = known
+        .iter()
+        .flat_map(|(name, kind)| match *kind {
+            "histogram" => ["bucket_total", "count_total", "sum_total"].map(|part| format!("{name}_{part}")).to_vec(),
+            _ => vec![(*name).to_owned()],
+        })
+        .collect();
+    let mut said = String::new();
+    // The margin of a renewal is the last one, after a third of the ttl.
+    eventually("each metric of the page has a series", || {
+        said = get(url.trim_end());
+        let has = |name: &String| {
+            said.lines().any(|line| line.starts_with(&format!("{name} ")) || line.starts_with(&format!("{name}{{")))
+        };
+        series.iter().all(has)
+    });
     let has = |start: &str, end: &str| said.lines().any(|line| line.starts_with(start) && line.ends_with(end));
-    assert!(has("redlock_held ", " 0"), "{said}");
+    assert!(has("redlock_held ", " 1"), "{said}");
     assert!(has("redlock_lost_total{", "} 0"), "{said}");
     assert!(has("redlock_node_up{", "} 1"), "{said}");
-    for metric in ["redlock_acquire_duration_seconds", "redlock_hold_duration_seconds"] {
-        assert!(has(&format!("{metric}_count_total{{"), "} 1"), "{said}");
-        assert!(has(&format!("{metric}_bucket_total{{"), "le=\"+Inf\"} 1"), "{said}");
-        assert!(has(&format!("{metric}_sum_total{{"), ""), "{said}");
-    }
+    assert!(has("redlock_hold_duration_seconds_bucket_total{", "le=\"+Inf\"} 1"), "{said}");
+    assert!(has("redlock_acquire_duration_seconds_count_total{", "} 2"), "{said}");
 }
 
 #[test]
