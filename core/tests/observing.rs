@@ -271,6 +271,8 @@ impl Spans {
 #[test]
 fn an_acquire_and_a_hold_are_spans_of_the_caller() {
     let spans = Spans::default();
+    // If there is one subscriber alone, tracing asks the thread that comes first to a span, and that may be another test's.
+    let _second = tracing::Dispatch::new(registry());
     tracing::subscriber::with_default(registry().with(spans.clone()), || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(

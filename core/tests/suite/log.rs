@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use tracing::Dispatch;
+
 /// Keeps what is logged.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<String>>);
@@ -36,4 +38,12 @@ pub(crate) fn of_all_threads() -> Log {
         log
     };
     LOG.get_or_init(begin).clone()
+}
+
+/// Runs `work`, whose thread logs to `subscriber` meanwhile.
+pub(crate) fn on_this_thread<T>(subscriber: impl Into<Dispatch>, work: impl FnOnce() -> T) -> T {
+    // If there is one subscriber alone, tracing asks the thread that comes first to an event whether it is wanted, and
+    // that may be another test's.
+    of_all_threads();
+    tracing::dispatcher::with_default(&subscriber.into(), work)
 }

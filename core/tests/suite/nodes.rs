@@ -15,7 +15,7 @@ use harness::{LIMIT, Proxy, SLACK, Server, cluster, eventually};
 use redlock::{Error, ErrorKind, NodeState, Redlock, blocking};
 use tokio::runtime::Runtime;
 
-use crate::log::{Log, of_all_threads};
+use crate::log::{Log, of_all_threads, on_this_thread};
 
 /// The default of `node_timeout` at the default ttl.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -997,7 +997,7 @@ fn node_lists_that_overlap_but_differ_are_warned_about_once_for_one_name() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
-    tracing::subscriber::with_default(subscriber.finish(), || {
+    on_this_thread(subscriber.finish(), || {
         let three = client(&[url(0), url(1), url(2)]);
         // The same nodes, another order; another database; no node in common; another name.
         client(&[url(2), url(0), url(1)]).heals("any order");
@@ -1032,7 +1032,7 @@ fn a_server_that_may_evict_is_warned_about_once() {
     });
     let server = Server::builder().args(["--maxmemory-policy", "allkeys-lru"]).start();
     // Of the current thread only: connections of a blocking call are made on the thread that calls.
-    tracing::subscriber::with_default(subscriber.finish(), || {
+    on_this_thread(subscriber.finish(), || {
         let client = Client::new(Face::Blocking, &urls([&server]), Duration::ZERO);
         client.cycle();
         let mut admin = server.connect();
@@ -1062,7 +1062,7 @@ fn a_log_that_blocks_is_in_nobodys_way() {
     };
     let subscriber = tracing_subscriber::fmt().with_writer(writer).finish();
     thread::scope(|scope| {
-        scope.spawn(|| tracing::subscriber::with_default(subscriber, || drop(client.acquire(Duration::ZERO))));
+        scope.spawn(|| on_this_thread(subscriber, || drop(client.acquire(Duration::ZERO))));
         began.recv_timeout(LIMIT).expect("the server is warned about");
         let other = scope.spawn(|| client.heals("another thread connects and acquires"));
         eventually("the log does not keep it", || other.is_finished());
