@@ -33,6 +33,11 @@ fn has_asked(server: &Server, key: &str) -> bool {
     redis::cmd("EXISTS").arg(key).query(&mut connection).unwrap()
 }
 
+/// How many keys of a slot a server has, whoever may ask for them there.
+fn keys_in(server: &Server, slot: &str) -> usize {
+    redis::from_redis_value(server.command(&["CLUSTER", "COUNTKEYSINSLOT", slot])).unwrap()
+}
+
 /// Returns the primary and the replica that have the lock, as soon as both have it.
 fn held_by_both(shards: &Shards) -> (&Server, &Server) {
     let (primary, replica) = (shards.owner(NAME), shards.replica(shards.shard(NAME), 0));
@@ -175,12 +180,21 @@ async fn a_waiter_follows_the_slot() {
 
 /// How many scripts a server has run, or refused because of where their keys are.
 fn scripts(server: &Server) -> u64 {
+    counts(server, &["calls=", "rejected_calls="])
+}
+
+/// How many scripts a server has refused because of where their keys are.
+fn refused(server: &Server) -> u64 {
+    counts(server, &["rejected_calls="])
+}
+
+/// The sum of these fields of the server's statistics of scripts.
+fn counts(server: &Server, fields: &[&str]) -> u64 {
     let told: String = redis::from_redis_value(server.command(&["INFO", "commandstats"])).unwrap();
     let lines = told.lines().filter(|line| line.starts_with("cmdstat_eval"));
-    let counts = lines.flat_map(|line| line.split([':', ','])).filter_map(|part| {
-        part.strip_prefix("calls=").or_else(|| part.strip_prefix("rejected_calls="))?.parse::<u64>().ok()
-    });
-    counts.sum()
+    let parts = lines.flat_map(|line| line.split([':', ',']));
+    let values = parts.filter_map(|part| fields.iter().find_map(|field| part.strip_prefix(field)));
+    values.map(|value| value.parse::<u64>().unwrap()).sum()
 }
 
 /// One permit has left the server, so that no server can be asked for all of them at once.
@@ -275,28 +289,65 @@ async fn a_release_that_is_owed_to_a_dead_primary_goes_to_the_next_one() {
     eventually("it is released", || !has(replica, NAME));
 }
 
+/// Nothing goes round in circles: a call begins again five times, and sends each of its requests on five times.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_servers_that_name_each_other_give_a_clear_error() {
+    /// An attempt at a lock is not sent on.
+    const ATTEMPTS_MOST: u64 = 1 + 5;
+    const REQUESTS_MOST: u64 = (1 + 5) * (1 + 5);
     let shards = Shards::start(2, 0);
     let redlock = client(&shards);
     let (one, two) = (shards.owner(NAME), shards.other(NAME));
     let (slot, ids) = (shards.slot(NAME).to_string(), [one, two].map(id));
-    let guard = redlock.lock("bar").await.unwrap();
+    let elsewhere = redlock.lock("bar").await.unwrap();
+    // A renewal would be counted too.
+    let guard = redlock.lock(NAME).auto_renew(false).acquire().await.unwrap();
+    // A server that has keys of a slot cannot be told that another one has it.
+    shards.open(NAME, one, two);
+    shards.move_all(NAME, one, two);
     for (server, named) in [(one, &ids[1]), (two, &ids[0])] {
+        server.command(&["CLUSTER", "SETSLOT", &slot, "STABLE"]);
         server.command(&["CLUSTER", "SETSLOT", &slot, "NODE", named]);
     }
+    let asked = AtomicU64::new(refused(one) + refused(two));
+    let asked_since = || {
+        let now = refused(one) + refused(two);
+        now - asked.swap(now, Ordering::SeqCst)
+    };
+
     let error = redlock.lock(NAME).timeout(Duration::ZERO).acquire().await.unwrap_err();
+    let attempts = asked_since();
+    assert!((1..=ATTEMPTS_MOST).contains(&attempts), "{attempts} attempts");
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(
-        error.to_string().contains("does not have this name's slot, and sends requests on to 127.0.0.1:"),
-        "{error}"
-    );
-    assert_eq!(redlock.lock(NAME).is_locked().await.unwrap_err().kind(), ErrorKind::Unavailable);
-    for server in [one, two] {
-        server.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[0]]);
+    let text = "does not have this name's slot, and sends requests on to 127.0.0.1:";
+    assert!(error.to_string().contains(text), "{error}");
+
+    let error = redlock.lock(NAME).is_locked().await.unwrap_err();
+    let requests = asked_since();
+    assert!((1..=REQUESTS_MOST).contains(&requests), "{requests} requests of a look");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+
+    let error = guard.extend().await.unwrap_err();
+    let requests = asked_since();
+    assert!((1..=REQUESTS_MOST).contains(&requests), "{requests} requests of an extension");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let text = error.to_string();
+    assert!(text.contains("stays valid for as long as it was") && text.contains("sends requests on to"), "{text}");
+    guard.check().unwrap();
+
+    // The background goes on with it, so that its requests are not counted.
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let text = error.to_string();
+    assert!(text.contains("it is retried in the background") && text.contains("sends requests on to"), "{text}");
+    assert_eq!(keys_in(two, &slot), 2, "the lock and its fence");
+
+    for server in [two, one] {
+        server.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[1]]);
     }
+    eventually("it is released", || !has(two, NAME));
     redlock.lock(NAME).await.unwrap().release().await.unwrap();
-    guard.release().await.unwrap();
+    elsewhere.release().await.unwrap();
 }
 
 fn id(server: &Server) -> String {
