@@ -18,7 +18,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use crate::address::Address;
+use crate::address::{Address, Target};
 use crate::error::Error;
 use crate::net::connections::{Connections, Router};
 use crate::net::node::cluster::Follower;
@@ -170,10 +170,11 @@ impl Follower for Routes {
 impl Router for Routes {
     fn place(&self, from: &Connections, node: usize, redirect: &Redirect) -> Place {
         let mut place = redirect.place.clone();
+        // By its address, because the set of a request under way may be abandoned.
         if place.host.is_empty()
-            && let Some(own) = self.place_of(from, node)
+            && let Target::Tcp { host, .. } = from.members.nodes[node].address.target()
         {
-            place.host = own.host;
+            place.host.clone_from(host);
         }
         place
     }
@@ -197,5 +198,66 @@ impl Router for Routes {
         if let (Some(cluster), Some(place)) = (&self.clusters[node], self.place_of(from, node)) {
             cluster.doubt(&place);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use tokio::runtime::Handle;
+
+    use super::*;
+    use crate::address::Addresses;
+    use crate::process::Process;
+    use crate::protocol::name::Name;
+    use crate::sys::background::Background;
+    use crate::sys::clock::Clock;
+    use crate::sys::random::Random;
+
+    /// Returns routes of clusters at the second and the third node, with connections to the listed set.
+    fn routes() -> (Arc<Process>, Arc<NodeSet>, Arc<Routes>, Arc<Connections>) {
+        let process = Arc::new(Process::new(None, Clock::System, Random::System, Background::thread()));
+        let urls = ["redis://single", "redis+cluster://seed.a", "redis+cluster://seed.b"];
+        let addresses = Addresses::parse(urls).unwrap();
+        let listed = process.set(&addresses).unwrap();
+        let clusters = addresses.iter().map(|address| process.cluster(address, None).unwrap()).collect();
+        let maker: Weak<Process> = Arc::downgrade(&process);
+        let routes = Routes::new(maker, clusters, &Arc::downgrade(&listed));
+        let connections = listed.connections(&Handle::current());
+        (process, listed, routes, connections)
+    }
+
+    /// Returns the server that a server at `host` means by a redirect.
+    fn meant(routes: &Routes, listed: &Arc<Connections>, host: &str, redirect: &str) -> String {
+        let (keys, at) = (Keys::of(&Name::parse(*b"foo").unwrap()), Place { host: host.to_owned(), port: 7000 });
+        let from = routes.connections(listed, 1, &at, &keys).unwrap();
+        routes.place(&from, 1, &Redirect::parse(redirect).unwrap()).to_string()
+    }
+
+    #[tokio::test]
+    async fn a_redirect_without_a_host_means_that_of_the_server_that_answered() {
+        let (_process, _listed, routes, connections) = routes();
+        for (host, redirect, expected) in [
+            ("10.0.0.1", "5 :7001", "10.0.0.1:7001"),
+            ("10.0.0.1", "5 10.0.0.2:7001", "10.0.0.2:7001"),
+            ("10.0.0.1", "5 ::1:7001", "[::1]:7001"),
+            ("10.0.0.1", "5 [fd00::2]:7001", "[fd00::2]:7001"),
+            ("fd00::1", "5 :7001", "[fd00::1]:7001"),
+            ("redis.internal", "5 :7000", "redis.internal:7000"),
+        ] {
+            assert_eq!(meant(&routes, &connections, host, redirect), expected, "{redirect} of {host}");
+        }
+    }
+
+    /// A request is under way there while the map changes.
+    #[tokio::test]
+    async fn a_server_that_lost_its_last_slot_still_means_its_own_host() {
+        let (_process, _listed, routes, connections) = routes();
+        let (keys, at) = (Keys::of(&Name::parse(*b"foo").unwrap()), Place { host: "10.0.0.1".into(), port: 7000 });
+        let from = routes.connections(&connections, 2, &at, &keys).unwrap();
+        Arc::clone(&routes).changed();
+        assert!(routes.sets().is_empty(), "it is abandoned");
+        let redirect = Redirect::parse("5 :7001").unwrap();
+        assert_eq!(routes.place(&from, 2, &redirect).to_string(), "10.0.0.1:7001");
     }
 }
