@@ -290,6 +290,44 @@ async fn a_shard_that_is_down_slows_no_name_of_another() {
     dead.thaw();
 }
 
+/// First for the slot of the lock alone, then for all slots because another one lacks a primary.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_down_says_so_and_is_used_again_afterwards() {
+    const DOWN: &str = "CLUSTERDOWN (the cluster has slots without a primary";
+    /// What the map tells once it was asked for again.
+    const UNASSIGNED: &str = "does not have a primary for this name's slot now";
+    let shards = Shards::start(2, 0);
+    let redlock = client(&shards);
+    for (coverage, lost, told) in [("no", NAME, &[DOWN, UNASSIGNED][..]), ("yes", "bar", &[DOWN])] {
+        let guard = redlock.lock(NAME).await.unwrap();
+        let (asked, owner, slot) = (shards.owner(NAME), shards.owner(lost), shards.slot(lost).to_string());
+        for server in &shards.servers {
+            server.command(&["CONFIG", "SET", "cluster-require-full-coverage", coverage]);
+        }
+        eventually("the lock's server is down", || {
+            for server in &shards.servers {
+                // One may have heard of the slot again from another one.
+                drop(server.try_command(&["CLUSTER", "DELSLOTS", &slot]));
+            }
+            asked.try_command(&["EXISTS", NAME]).is_err_and(|error| error.code() == Some("CLUSTERDOWN"))
+        });
+        let error = guard.extend().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        assert!(told.iter().any(|text| error.to_string().contains(text)), "{error}");
+        guard.check().unwrap();
+        let error = redlock.lock("{foo}2").timeout(Duration::ZERO).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        assert!(told.iter().any(|text| error.to_string().contains(text)), "{error}");
+        owner.command(&["CLUSTER", "ADDSLOTS", &slot]);
+        shards.settled();
+        // It is the same server as before.
+        let lock = redlock.lock("{foo}2").restart_delay(LONG);
+        tokio::time::timeout(harness::LIMIT, lock.acquire()).await.unwrap().unwrap().release().await.unwrap();
+        guard.extend().await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_that_is_owed_follows_the_slot() {
     let shards = Shards::start(2, 0);
