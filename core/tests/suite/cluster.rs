@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use harness::{Server, Shards, eventually, redis};
+use harness::{FakeSentinel, MASTER, Server, Shards, eventually, redis};
 use redlock::{ErrorKind, Guard, Level, Redlock};
 
 const NAME: &str = "foo";
@@ -443,6 +443,36 @@ async fn clusters_are_nodes_of_a_redlock() {
     let guard = redlock.lock(NAME).await.unwrap();
     guard.extend().await.unwrap();
     guard.release().await.unwrap();
+}
+
+/// A cluster, a single server and one that a sentinel names, of which one dies.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_all_kinds_make_a_redlock() {
+    for dead in 0..3 {
+        let shards = Shards::start(2, 0);
+        let [single, named] = [(); 2].map(|()| Server::builder().tcp(true).start());
+        let sentinel = FakeSentinel::start();
+        sentinel.tells(named.port(), 1);
+        let sentinels = format!("redis+sentinel://127.0.0.1:{}/{MASTER}", sentinel.port());
+        let urls = vec![shards.url(), single.url(), sentinels];
+        let redlock = Redlock::builder().nodes(urls).ttl(LONG).restart_delay(Duration::ZERO).build().unwrap();
+        let servers = [shards.owner(NAME), &single, &named];
+        let guard = redlock.lock(NAME).await.unwrap();
+        eventually("all have it", || servers.iter().all(|server| server.get(NAME).is_some()));
+        guard.extend().await.unwrap();
+        servers[dead].kill();
+        guard.extend().await.unwrap();
+        assert!(redlock.lock(NAME).is_locked().await.unwrap());
+        let error = redlock.lock(NAME).timeout(Duration::ZERO).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
+        guard.release().await.unwrap();
+        let mut alive = servers.iter().filter(|server| server.answers());
+        eventually("none has it", || alive.clone().all(|server| server.get(NAME).is_none()));
+        assert!(!redlock.lock(NAME).is_locked().await.unwrap());
+        let guard = redlock.lock(NAME).await.unwrap();
+        assert!(alive.all(|server| server.get(NAME).is_some()), "both are needed");
+        guard.release().await.unwrap();
+    }
 }
 
 /// It takes writes again for a moment when it goes on, until it hears of the other one.
