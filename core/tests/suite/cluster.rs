@@ -4,7 +4,7 @@
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::{FakeSentinel, MASTER, Server, Shards, eventually, redis};
 use redlock::{ErrorKind, Guard, Level, Redlock};
@@ -494,6 +494,51 @@ async fn a_frozen_primary_is_left_and_nobody_goes_back_to_it() {
     let guard = tokio::time::timeout(harness::LIMIT, waiter).await.unwrap().unwrap().unwrap();
     assert!(replica.get(NAME).is_some());
     guard.release().await.unwrap();
+}
+
+/// One waits for a holder that releases, and one for a holder that never does.
+async fn waiters_get_their_turn_through(fail_over: impl Fn(&Shards, &Server, &Server)) {
+    const TTL: Duration = Duration::from_secs(10);
+    const OTHER: &str = "{foo}2";
+    let shards = Shards::start(3, 1);
+    let (redlock, other) = (client(&shards), client(&shards));
+    let guard = redlock.lock(NAME).ttl(Duration::from_secs(15)).acquire().await.unwrap();
+    let (primary, replica) = held_by_both(&shards);
+    let begun = Instant::now();
+    primary.command(&["SET", OTHER, "another library's token", "PX", &TTL.as_millis().to_string()]);
+    let [for_guard, for_other] = [NAME, OTHER].map(|name| tokio::spawn(other.lock(name).into_future()));
+    for key in [OTHER, WAITERS, "redlock:waiters::{foo}2"] {
+        eventually("both wait, and the replica knows", || has(replica, key));
+    }
+    fail_over(&shards, primary, replica);
+    let before = extensions(replica);
+    eventually("it is renewed there", || extensions(replica) > before);
+    guard.check().unwrap();
+    assert!(!for_guard.is_finished(), "it is held");
+    guard.release().await.unwrap();
+    for waiter in [for_guard, for_other] {
+        let guard = tokio::time::timeout(harness::LIMIT, waiter).await.unwrap().unwrap().unwrap();
+        assert!(has(replica, str::from_utf8(guard.name()).unwrap()));
+        assert!(guard.name() == NAME.as_bytes() || begun.elapsed() >= TTL, "{:?}", begun.elapsed());
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_get_their_turn_through_a_planned_failover() {
+    waiters_get_their_turn_through(|shards, _, replica| {
+        assert_eq!(shards.fail_over(shards.shard(NAME)).port(), replica.port());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_get_their_turn_after_their_primary_has_died() {
+    waiters_get_their_turn_through(|shards, primary, replica| {
+        primary.kill();
+        shards.promoted(replica);
+    })
+    .await;
 }
 
 /// How often a server has made a key live longer.
