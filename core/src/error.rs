@@ -125,11 +125,14 @@ pub struct NodeAnswer {
 }
 
 /// How a call to acquire waited. Hidden: for the bindings.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
     /// Whether others had the lock, or were taking it.
+    #[doc(hidden)]
     pub is_contended: bool,
     /// How often it waited, also for nodes.
+    #[doc(hidden)]
     pub waits: u32,
 }
 
