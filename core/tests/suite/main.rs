@@ -1,6 +1,7 @@
 //! The library as programs use it. Most of its tests share this one program, because the engine is compiled into each
 //! program anew; a test that needs a process of its own starts [`this_test`] again. Beside it stand those that watch
-//! the whole process, and those whose crowds would keep its background thread from others.
+//! the whole process, those whose crowds would keep its background thread from others, and those that look at what
+//! blocking calls leave on the runtimes of the process.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod cluster;
@@ -10,7 +11,6 @@ mod delete_follows_create;
 mod diagnose;
 mod diagnose_cluster;
 mod errors;
-mod faces;
 mod hold;
 mod layers;
 mod log;

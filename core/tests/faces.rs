@@ -1,9 +1,11 @@
 //! The Rust faces wherever they may be called from: every kind of runtime, none at all, plain threads, a child process;
 //! and every way to let go of a guard.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -13,8 +15,6 @@ use std::time::{Duration, Instant};
 use harness::redis::cmd;
 use harness::{Proxy, SLACK, Server, cluster, eventually};
 use redlock::{ErrorKind, LockState, LostReason, NodeState, NodeView, Redlock, blocking};
-
-use crate::{ran, this_test};
 
 /// Drives a future without any runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -278,15 +278,18 @@ fn a_blocking_guard_goes_from_thread_to_thread() {
 
 /// Runs `test` of this file in a process of its own with `variables` set, and returns what it printed.
 fn child(test: &str, variables: &[(&str, Option<&str>)]) -> String {
-    let mut command = this_test(module_path!(), test);
-    command.env("REDLOCK_TEST_CHILD", "1");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env("REDLOCK_TEST_CHILD", "1");
     for (name, value) in variables {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
         };
     }
-    ran(command)
+    let output = command.output().unwrap();
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{printed}");
+    printed
 }
 
 #[test]
