@@ -17,6 +17,7 @@ from conftest import Run, Start
 from server import LIMIT, SLACK, Server
 from support.clock import until
 from test_asyncio import eventually
+from test_stats import total
 
 import redlock
 from redlock import _native, blocking
@@ -174,8 +175,8 @@ def test_a_stop_ends_a_campaign(election: redlock.Election, memory: MemoryServer
     election.stop()
     assert running.result(LIMIT) is None
     assert time.monotonic() - before < SLACK
+    until(lambda: not total("redlock_waiting"))
     memory.release("leader")
-    time.sleep(0.05)
     assert is_free(memory)
 
 
@@ -594,8 +595,8 @@ async def test_a_stop_ends_a_campaign_in_asyncio(aelection: aio.Election, memory
     aelection.stop()
     async with asyncio.timeout(SLACK):
         assert await task is None
+    await eventually(lambda: not total("redlock_waiting"))
     memory.release("leader")
-    await asyncio.sleep(0.05)
     assert is_free(memory)
 
     async def lead(_: aio.Lock) -> str:
@@ -669,8 +670,8 @@ async def test_a_cancelled_campaign_leaves_nothing(aelection: aio.Election, memo
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    await eventually(lambda: not total("redlock_waiting"))
     memory.release("leader")
-    await asyncio.sleep(0.05)
     assert is_free(memory)
     # A stop finds nobody to tell.
     aelection.stop()
@@ -755,20 +756,16 @@ async def test_a_campaign_in_asyncio_outlasts_an_outage(
 
 def test_elections_in_several_loops(memory: MemoryServer, pool: ThreadPoolExecutor) -> None:
     election = aio.Redlock(memory.url).election("leader")
-    began = threading.Barrier(3)
 
     async def lead(_: aio.Lock) -> str:
         await asyncio.sleep(LIMIT)
         return "went on"
 
     async def main() -> str | None:
-        running = asyncio.create_task(election.run(lead))
-        await asyncio.sleep(0.05)
-        await asyncio.to_thread(began.wait)
-        return await running
+        return await election.run(lead)
 
     running = [pool.submit(asyncio.run, main()) for _ in range(2)]
-    began.wait(LIMIT)
+    until(lambda: campaigns(memory) and not is_free(memory), "one leads, and the other one waits")
     election.stop()
     assert [run.result(LIMIT) for run in running] == [None, None]
 
@@ -776,12 +773,15 @@ def test_elections_in_several_loops(memory: MemoryServer, pool: ThreadPoolExecut
 def test_a_stop_after_the_end_of_the_loop_does_nothing(memory: MemoryServer) -> None:
     election = aio.Redlock(memory.url).election("leader")
 
+    began = asyncio.Event()
+
     async def lead(_: aio.Lock) -> None:
+        began.set()
         await asyncio.sleep(LIMIT)
 
     loop = asyncio.new_event_loop()
     task = loop.create_task(election.run(lead))
-    loop.run_until_complete(asyncio.sleep(0.05))
+    loop.run_until_complete(began.wait())
     assert not is_free(memory)
     loop.close()
     election.stop()
