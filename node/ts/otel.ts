@@ -76,8 +76,8 @@ let ends: (() => void)[] = [];
  *
  * Two spans are children of the span in which a lock is acquired. `redlock.acquire` lasts as long as the call, with the
  * attributes `redlock.name` and `redlock.outcome`, and if it succeeds `redlock.fence`. Unless it is cancelled or refused,
- * it also has `redlock.contended` and `redlock.waits` (how often it had to wait). `redlock.hold` lasts until the lock is released or lost, with the
- * attributes `redlock.name`, `redlock.fence` and `redlock.end` (`released` or `lost`).
+ * it also has `redlock.contended` and `redlock.waits` (how often it had to wait). `redlock.hold` lasts until the lock is
+ * released or lost, with the attributes `redlock.name`, `redlock.fence` and `redlock.end` (`released` or `lost`).
  *
  * Call it once the SDK has started. Locks that are held already are not traced. Another call replaces the former one.
  * Without a call, nothing is added to any lock.

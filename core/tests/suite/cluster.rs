@@ -112,16 +112,18 @@ async fn a_held_lock_follows_its_slot_to_a_server_that_is_named_by_its_port_alon
     assert!(!has(to, NAME));
 }
 
-/// For ten ttls, while nothing, the fence alone, the lock alone, or both have moved.
+/// Names, with their keys that have moved to the other server: none, the fence alone, the lock alone, or both.
+const MOVED: [(&str, &[&str]); 4] =
+    [("a", &[]), ("b", &["redlock:fence:{b}"]), ("c", &["c"]), ("d", &["d", "redlock:fence:{d}"])];
+
+/// For ten ttls.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_lock_outlives_an_open_slot() {
     const TTL: Duration = Duration::from_secs(1);
     let shards = Shards::start(2, 0);
     let redlock = client(&shards);
     let mut held = Vec::new();
-    for (name, moved) in
-        [("a", &[][..]), ("b", &["redlock:fence:{b}"]), ("c", &["c"]), ("d", &["d", "redlock:fence:{d}"])]
-    {
+    for (name, moved) in MOVED {
         let (from, to) = (shards.owner(name), shards.other(name));
         let guard = redlock.lock(name).ttl(TTL).acquire().await.unwrap();
         shards.open(name, from, to);
@@ -153,9 +155,7 @@ async fn readers_outlive_an_open_slot_and_follow_it() {
     let shards = Shards::start(2, 0);
     let redlock = client(&shards);
     let mut held = Vec::new();
-    for (name, moved) in
-        [("a", &[][..]), ("b", &["redlock:fence:{b}"]), ("c", &["c"]), ("d", &["d", "redlock:fence:{d}"])]
-    {
+    for (name, moved) in MOVED {
         let (from, to) = (shards.owner(name), shards.other(name));
         let lock = || redlock.lock(name).shared().ttl(TTL);
         let readers = [lock().await.unwrap(), lock().await.unwrap()];
