@@ -85,6 +85,7 @@ events! {
     NODE_RESTARTED = Event::new("node_restarted", Topic::Node, Level::WARN, &["node"]);
     FAILOVER = Event::new("failover", Topic::Node, Level::WARN, &["node", "from", "to"]);
     NODE_EVICTS = Event::new("node_evicts", Topic::Node, Level::WARN, &["node", "policy"]).for_person();
+    NODE_LISTED_TWICE = Event::new("node_listed_twice", Topic::Node, Level::WARN, &["node", "other"]).for_person();
     NODE_REFUSES_INFO = Event::new("node_refuses_info", Topic::Node, Level::WARN, &["node"]).for_person();
     NODE_REFUSES_TRACKING = Event::new("node_refuses_tracking", Topic::Node, Level::INFO, &["node"]);
     TRACKING_REFUSED = Event::new("tracking_refused", Topic::Node, Level::DEBUG, &["node", "error"]);

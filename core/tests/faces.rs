@@ -5,7 +5,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -13,7 +12,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use harness::redis::cmd;
-use harness::{Proxy, SLACK, Server, cluster, eventually};
+use harness::{Proxy, SLACK, Server, cluster, eventually, ran, this_test};
 use redlock::{ErrorKind, LockState, LostReason, NodeState, NodeView, Redlock, blocking};
 
 /// Drives a future without any runtime.
@@ -203,6 +202,19 @@ fn the_last_drop_of_a_blocking_client_closes_its_connections() {
     eventually("every connection is closed", || servers.iter().all(|server| clients(server) == 0));
 }
 
+/// The client that stays uses the same runtime, on which answers of the last release may still be under way.
+#[test]
+fn the_last_drop_beside_a_client_that_stays_closes_its_connections() {
+    let (servers, kept) = (cluster(5), Server::start());
+    let other = blocking::Redlock::new(kept.url()).unwrap();
+    for _ in 0..10 {
+        blocking_cycle(&other);
+        five_cycle(&blocking::Redlock::new(urls(&servers)).unwrap());
+        eventually("every connection is closed", || servers.iter().all(|server| clients(server) == 0));
+    }
+    assert!(clients(&kept) > 0, "the other client keeps its own");
+}
+
 #[tokio::test]
 async fn the_last_drop_inside_a_runtime_closes_connections_of_plain_threads() {
     let (server, kept) = (Server::start(), Server::start());
@@ -236,18 +248,61 @@ fn a_client_that_goes_during_its_last_call_closes_its_connections() {
     eventually("the connection is closed", || clients(&server) == 0);
 }
 
+/// Of three nodes, one never answers the extension or what follows it.
+#[test]
+fn a_node_whose_answer_is_missing_keeps_no_connection_of_a_client_that_is_gone() {
+    let (servers, kept) = (cluster(3), Server::start());
+    let other = blocking::Redlock::new(kept.url()).unwrap();
+    blocking_cycle(&other);
+    let proxy = Proxy::to(&servers[2]);
+    let nodes = [servers[0].url(), servers[1].url(), proxy.url()];
+    let builder = blocking::Redlock::builder().nodes(nodes).node_timeout(Duration::from_millis(500));
+    let redlock = builder.ttl(Duration::from_secs(2)).build().unwrap();
+    let guard = redlock.lock("foo").acquire().unwrap();
+    eventually("all nodes have it", || servers.iter().all(|server| server.get("foo").is_some()));
+    proxy.hold_replies();
+    guard.extend().unwrap();
+    guard.release().unwrap();
+    drop(redlock);
+    eventually("every connection is closed", || servers.iter().all(|server| clients(server) == 0));
+    assert!(clients(&kept) > 0, "the other client keeps its own");
+}
+
+/// It outlasts the call, and what the call has left.
+#[test]
+fn a_connect_under_way_keeps_no_connection_of_a_client_that_is_gone() {
+    let (servers, kept) = (cluster(3), Server::start());
+    let other = blocking::Redlock::new(kept.url()).unwrap();
+    blocking_cycle(&other);
+    let proxy = Proxy::to(&servers[2]);
+    proxy.hold_replies();
+    let nodes = [servers[0].url(), servers[1].url(), proxy.url()];
+    let builder = blocking::Redlock::builder().nodes(nodes).node_timeout(Duration::from_millis(50));
+    let redlock = builder.connect_timeout(Duration::from_secs(2)).build().unwrap();
+    redlock.lock("foo").acquire().unwrap().release().unwrap();
+    drop(redlock);
+    eventually("every connection is closed", || servers.iter().all(|server| clients(server) == 0));
+    assert!(clients(&kept) > 0, "the other client keeps its own");
+}
+
 /// An answer that never comes keeps no connection open.
 #[test]
 fn a_silent_server_keeps_no_connection_of_a_client_that_is_gone() {
-    let server = Server::start();
-    let proxy = Proxy::to(&server);
-    let builder = blocking::Redlock::builder().nodes(proxy.url()).node_timeout(Duration::from_millis(50));
-    let redlock = builder.ttl(Duration::from_millis(300)).build().unwrap();
-    blocking_cycle(&redlock);
-    proxy.hold_replies();
-    assert_eq!(redlock.lock("foo").try_acquire().unwrap_err().kind(), ErrorKind::Unavailable);
-    drop(redlock);
-    eventually("the connections are closed", || clients(&server) == 0);
+    let (server, kept) = (Server::start(), Server::start());
+    let other = blocking::Redlock::new(kept.url()).unwrap();
+    for is_alone in [true, false] {
+        let proxy = Proxy::to(&server);
+        let builder = blocking::Redlock::builder().nodes(proxy.url()).node_timeout(Duration::from_millis(50));
+        let redlock = builder.ttl(Duration::from_millis(300)).build().unwrap();
+        if !is_alone {
+            blocking_cycle(&other);
+        }
+        blocking_cycle(&redlock);
+        proxy.hold_replies();
+        assert_eq!(redlock.lock("foo").try_acquire().unwrap_err().kind(), ErrorKind::Unavailable);
+        drop(redlock);
+        eventually("the connections are closed", || clients(&server) == 0);
+    }
 }
 
 #[tokio::test]
@@ -278,18 +333,15 @@ fn a_blocking_guard_goes_from_thread_to_thread() {
 
 /// Runs `test` of this file in a process of its own with `variables` set, and returns what it printed.
 fn child(test: &str, variables: &[(&str, Option<&str>)]) -> String {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env("REDLOCK_TEST_CHILD", "1");
+    let mut command = this_test(module_path!(), test);
+    command.env("REDLOCK_TEST_CHILD", "1");
     for (name, value) in variables {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
         };
     }
-    let output = command.output().unwrap();
-    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{printed}");
-    printed
+    ran(command)
 }
 
 #[test]

@@ -8,11 +8,10 @@
 use std::error::Error as _;
 use std::fmt::{self, Debug, Display};
 use std::io;
-use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use harness::{MASTER, Proxy, Server, cluster, eventually, redis};
+use harness::{MASTER, Proxy, Server, cluster, eventually, ran, redis, this_test};
 use redlock::{Error, ErrorKind, Redlock, blocking};
 
 /// Characters that a URL, a shell or a log format could trip over.
@@ -416,13 +415,9 @@ fn the_environment() {
         format!("redis://:{CORE},{CORE}@a"),
         format!("redis://:{ENCODED}@a,redis://:{ENCODED}@a"),
     ] {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "the_environment", "--nocapture"])
-            .env("REDLOCK_TEST_CHILD", "1")
-            .env("REDLOCK_URLS", &list)
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        let mut command = this_test(module_path!(), "the_environment");
+        command.env("REDLOCK_TEST_CHILD", "1").env("REDLOCK_URLS", &list);
+        let text = ran(command);
         assert!(text.contains("made ") || text.contains("refused "), "nothing was tried");
         assert!(!text.contains(CORE), "{}", text.replace(CORE, "<SECRET>"));
     }

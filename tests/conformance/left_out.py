@@ -51,6 +51,9 @@ GROUP: Reasons = {
         "test_refusals.py::test_scripts_are_forgotten",
         "test_restart.py::test_failover_that_loses_a_lock",
     ],
+    "an event names the server, not its group": [
+        "test_observing.py::test_what_a_server_refuses_is_told",
+    ],
     "a proxy in front of one server, which clients pass by": [
         "test_at_least.py::test_an_extension_that_comes_late_changes_nothing",
         "test_commands.py",

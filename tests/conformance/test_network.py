@@ -15,7 +15,7 @@ import pytest
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Call, Client, Json, Lock, LockError
 from conformance.history import SLACK_MS
-from conformance.story import Asked, connect_to_all, fence_key, next_won, reached, was_asked
+from conformance.story import Asked, connect_to_all, fence_key, heard, next_won, reached, was_asked
 from support.clock import now_ns, until
 from support.proxy import HOLD, LOSE, Faults, Network, Proxy
 from support.servers import Cluster, Server
@@ -417,8 +417,11 @@ def test_one_server_under_two_addresses(drivers: Drivers, five_nodes: Cluster, f
     driver = drivers.start(face)
     one, other = five_nodes[0], five_nodes[1]
     with Network([one, one, other]) as network:
-        lock = driver.client(network.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=IMPATIENT_MS).lock(name)
+        client = driver.client(network.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=IMPATIENT_MS)
+        lock = client.lock(name)
         lock.acquire()
+        first, second, _ = (found["node"] for found in client.diagnose())
+        heard(driver, "node_listed_twice", node=second, other=first)
         assert one.get(name)
         assert other.get(name), "it was acquired without the second server"
         lock.release()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Driver, Json, table
 from conformance.story import Asked, heard
 from support.clock import until
-from support.servers import Cluster
+from support.servers import Cluster, User
 
 every_face = pytest.mark.parametrize("face", FACES)
 
@@ -130,3 +132,39 @@ def test_a_node_that_restarts(drivers: Drivers, own_nodes: Cluster, face: str, n
     lock.acquire()
     own_nodes[0].wipe()
     heard(driver, "node_restarted", node=node)
+
+
+@every_face
+@pytest.mark.parametrize(
+    ("refused", "code"),
+    [
+        ("-info", "node_refuses_info"),
+        ("-client", "tracking_refused"),
+        ("-client", "node_refuses_tracking"),
+        ("-hello", "node_refuses_hello"),
+        ("-hello", "node_refuses_tracking"),
+        ("-evalsha", "node_refuses_evalsha"),
+    ],
+)
+def test_what_a_server_refuses_is_told(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str, refused: str, code: str
+) -> None:
+    user = User("worker", "right", ("~*", "&*", "+@all", refused))
+    (server,) = start_nodes(1, user=user)
+    driver = drivers.start(face)
+    lock = driver.client([server.url]).lock(name)
+    lock.acquire()
+    # Only the connections on which calls wait ask to be told.
+    other = driver.client([server.url], timeout_ms=1).lock(name)
+    assert other.denied(other.start_acquire())
+    heard(driver, code, node=server.address)
+
+
+@every_face
+def test_a_server_that_may_evict_is_told(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
+    for server in own_nodes:
+        server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    driver = drivers.start(face)
+    driver.client(own_nodes.urls).lock(name).acquire()
+    for server in own_nodes:
+        heard(driver, "node_evicts", node=server.address, policy="allkeys-lru")

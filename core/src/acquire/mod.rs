@@ -673,6 +673,7 @@ mod tests {
     use super::*;
     use crate::Redlock;
     use crate::options::Options;
+    use crate::sys::log::heard;
 
     /// A caller that was cancelled has done nothing that others would have to be kept from.
     #[tokio::test]
@@ -690,21 +691,6 @@ mod tests {
         assert_eq!(again.unwrap_err().kind(), ErrorKind::Timeout);
     }
 
-    /// Where a text log goes.
-    #[derive(Clone, Default)]
-    struct Written(Arc<std::sync::Mutex<Vec<u8>>>);
-
-    impl std::io::Write for Written {
-        fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend(text);
-            Ok(text.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[tokio::test]
     async fn a_lock_that_expires_before_it_reaches_its_user_is_not_told_lost() {
         let redlock = Redlock::new("memory://too-late").unwrap();
@@ -714,11 +700,8 @@ mod tests {
         while owner.lease().is_valid() {
             owner.lease().context.process.clock.sleep(Duration::from_millis(10)).await;
         }
-        let written = Written::default();
-        let writer = written.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-        let rest = tracing::subscriber::with_default(subscriber, || rest.activate(owner)).unwrap().unwrap_err();
-        assert_eq!(String::from_utf8_lossy(&written.0.lock().unwrap()), "");
+        let (rest, said) = heard::text(|| rest.activate(owner).unwrap().unwrap_err());
+        assert_eq!(said, "");
         let owner = rest.finish().await.unwrap();
         assert!(owner.lease().is_valid());
     }

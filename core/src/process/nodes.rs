@@ -296,11 +296,14 @@ impl Drop for NodeSet {
             mem::forget(all_connections);
             return;
         }
-        let runtimes: Vec<_> = all_connections.iter().map(|connections| connections.runtime_id()).collect();
+        let undriven: Vec<(_, runtimes::WeakConnections)> = all_connections
+            .iter()
+            .filter(|connections| pool.has_made(connections.runtime_id()))
+            .map(|connections| (connections.runtime_id(), Arc::downgrade(connections) as runtimes::WeakConnections))
+            .collect();
         drop(all_connections);
-        let undriven: Vec<_> = runtimes.into_iter().filter(|runtime| pool.has_made(*runtime)).collect();
         if !undriven.is_empty() {
-            runtimes::close(pool, clock, &undriven);
+            runtimes::close(pool, clock, undriven);
         }
     }
 }

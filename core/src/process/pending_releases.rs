@@ -228,12 +228,9 @@ impl PendingRelease {
     fn enqueue(self) {
         let (environment, set) = (Arc::clone(&self.account.environment), Arc::clone(&self.account.set));
         let node = self.node;
-        let Entered { is_first, is_new, dropped, is_warning } = set.pending_releases().ledgers[node].enter(self);
-        if dropped.is_some() && is_warning {
-            log!(RELEASES_ABANDONED, node = %set.members().nodes[node].address,
-                "too many pending releases for the node; leaving the oldest keys to expire"
-            );
-        }
+        let entered = set.pending_releases().ledgers[node].enter(self);
+        entered.log(&set.members().nodes[node].address);
+        let Entered { is_first, is_new, dropped, .. } = entered;
         drop(dropped);
         if is_first {
             let paying = Paying { set, environment: Arc::clone(&environment), node, is_over: false };
@@ -303,6 +300,17 @@ struct Entered {
     dropped: Option<PendingRelease>,
     /// Whether it was the first one dropped.
     is_warning: bool,
+}
+
+impl Entered {
+    /// Warns about the node at `address`.
+    fn log(&self, address: &impl fmt::Display) {
+        if self.is_warning {
+            log!(RELEASES_ABANDONED, node = %address,
+                "too many pending releases for the node; leaving the oldest keys to expire"
+            );
+        }
+    }
 }
 
 impl fmt::Debug for Ledger {
@@ -758,6 +766,7 @@ mod tests {
     use crate::address::Addresses;
     use crate::process::Process;
     use crate::protocol::name::Name;
+    use crate::sys::log::heard;
 
     const TTL: Duration = Duration::from_secs(10);
 
@@ -810,8 +819,9 @@ mod tests {
             let entered: Vec<_> = (first..first + 5).map(|number| ledger.enter(pending(number))).collect();
             let dropped: Vec<_> = entered.iter().map(|entered| entered.dropped.as_ref().map(number)).collect();
             assert_eq!(dropped, [None, None, None, Some(first), Some(first + 1)]);
-            let warnings: Vec<_> = entered.iter().map(|entered| entered.is_warning).collect();
-            assert_eq!(warnings, [false, false, false, true, false]);
+            let warnings: Vec<_> = entered.iter().map(|entered| heard::text(|| entered.log(&"a")).1).collect();
+            let is_warning = |text: &String| text.contains("releases_abandoned") && text.contains("node=a");
+            assert_eq!(warnings.iter().map(is_warning).collect::<Vec<_>>(), [false, false, false, true, false]);
             let payers = entered.iter().filter(|entered| entered.is_first).count();
             assert_eq!(payers, 1, "one pays for all");
             assert!(!ledger.end(), "something is pending");

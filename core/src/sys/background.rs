@@ -217,9 +217,10 @@ fn start() -> Result<Started, Error> {
 mod tests {
     use std::sync::mpsc::channel;
 
-    use harness::{LIMIT, eventually};
+    use harness::{LIMIT, eventually, ran, this_test_without_threads};
 
     use super::*;
+    use crate::sys::log::heard;
 
     #[test]
     fn it_is_idle_once_all_that_was_begun_has_run() {
@@ -239,5 +240,20 @@ mod tests {
         let inner = background.clone();
         background.spawn(async move { sender.send(inner.is_idle()).unwrap() });
         assert!(!receiver.recv_timeout(LIMIT).unwrap(), "it is at work");
+    }
+
+    #[test]
+    fn without_a_thread_it_says_that_work_is_dropped() {
+        const ME: &str = "without_a_thread_it_says_that_work_is_dropped";
+        if std::env::var_os("REDLOCK_TEST_CHILD").is_none() {
+            let mut command = this_test_without_threads(module_path!(), ME);
+            command.env("REDLOCK_TEST_CHILD", "1");
+            ran(command);
+            return;
+        }
+        let (sender, receiver) = channel::<()>();
+        let ((), said) = heard::text(|| Background::thread().spawn(async move { drop(sender) }));
+        assert!(said.contains("background_failed"), "{said}");
+        assert!(receiver.recv().is_err(), "the task is dropped");
     }
 }

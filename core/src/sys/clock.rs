@@ -287,7 +287,15 @@ impl fmt::Debug for SimulatedClock {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(target_os = "linux")]
+    use std::os::fd::AsRawFd;
+
+    #[cfg(target_os = "linux")]
+    use rustix::process::{Resource, Rlimit};
+
     use super::*;
+    #[cfg(target_os = "linux")]
+    use crate::sys::log::heard;
 
     #[test]
     fn moments_saturate_instead_of_wrapping() {
@@ -321,6 +329,30 @@ mod tests {
     async fn an_alarm_for_never_does_not_ring() {
         let alarm = Alarm::new(&Clock::System);
         assert!(!rings_soon(&alarm, Moment::NEVER).await);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn an_alarm_without_a_timer_says_so_and_rings() {
+        const ME: &str = "an_alarm_without_a_timer_says_so_and_rings";
+        if std::env::var_os("REDLOCK_TEST_CHILD").is_none() {
+            let mut command = harness::this_test(module_path!(), ME);
+            command.env("REDLOCK_TEST_CHILD", "1");
+            harness::ran(command);
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let first_free = rustix::io::dup(io::stdin()).unwrap().as_raw_fd();
+        let files = Some(first_free.try_into().unwrap());
+        rustix::process::setrlimit(Resource::Nofile, Rlimit { current: files, maximum: files }).unwrap();
+        runtime.block_on(async {
+            let (alarm, said) = heard::text(|| Alarm::new(&Clock::System));
+            assert!(alarm.timer.is_none() && said.contains("clock_polled"), "{said}");
+            let at = Clock::System.now().after(TICK + Duration::from_millis(10));
+            while Clock::System.now() < at {
+                alarm.ring(at).await;
+            }
+        });
     }
 
     async fn rings_soon(alarm: &Alarm, at: Moment) -> bool {

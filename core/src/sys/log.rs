@@ -125,3 +125,45 @@ impl Drop for Trace {
 pub(crate) fn shielded(emit: impl FnOnce()) {
     drop(catch_unwind(AssertUnwindSafe(emit)));
 }
+
+/// Hears what a test logs.
+#[cfg(test)]
+pub(crate) mod heard {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use tracing::Dispatch;
+
+    /// The text of a log.
+    #[derive(Clone, Default)]
+    struct Text(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Text {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic while holding this").extend(text);
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Runs `work` and returns also the text of all that its thread logs meanwhile.
+    pub(crate) fn text<T>(work: impl FnOnce() -> T) -> (T, String) {
+        let text = Text::default();
+        let writer = text.clone();
+        let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false);
+        let output = by(subscriber.with_writer(move || writer.clone()).finish(), work);
+        let text = text.0.lock().expect("no panic while holding this");
+        (output, String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Runs `work`, whose thread logs to `subscriber` meanwhile.
+    pub(crate) fn by<T>(subscriber: impl Into<Dispatch>, work: impl FnOnce() -> T) -> T {
+        // If there is one subscriber alone, tracing asks the thread that comes first to an event whether it is wanted,
+        // and that may be another test's.
+        let _second = Dispatch::new(tracing_subscriber::registry());
+        tracing::dispatcher::with_default(&subscriber.into(), work)
+    }
+}

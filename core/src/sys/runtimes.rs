@@ -16,12 +16,17 @@
 //! - a panic: it unwinds through the runtime and drops it with its connections.
 //!
 //! A runtime counts the node sets that have connections on it. A dropped set's connections are closed with the runtime
-//! if it served no other set, else by driving the runtime for a moment. A runtime that is driven at that time is
-//! *stale*, and its thread closes them after its call. Dropping a set does not block, even in a tokio context.
+//! if it served no other set. Else the runtime is *stale*, and closes them when it is driven: at once for a moment, and
+//! by a thread that drives it at that time after its call. What waits for a node, such as a release that is not
+//! confirmed, keeps its connections, so a thread named `redlock-close` goes on with such a runtime until they are gone:
+//! at the latest at the deadlines of what waits. Between its turns the runtime is idle, so that calls do not connect
+//! anew. Dropping a set does not block, even in a tokio context.
 
+use std::any::Any;
+use std::collections::HashSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -44,6 +49,14 @@ const TICK: Duration = Duration::from_millis(25);
 /// The turns of a runtime in which dropped connections are closed.
 const TURNS: usize = 8;
 
+/// The pause before a stale runtime is driven again. It doubles up to [`PAUSE_MOST`].
+const PAUSE_FIRST: Duration = Duration::from_millis(1);
+
+const PAUSE_MOST: Duration = Duration::from_millis(250);
+
+/// The place of the runtime that was used last.
+const LAST: usize = usize::MAX;
+
 /// The runtimes of one process. Of the two mutexes, `stock` is locked first.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
@@ -55,9 +68,20 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 struct Stock {
     idle: Vec<Idle>,
-    /// Those with dropped connections still to close.
-    stale: Vec<Id>,
+    stale: Vec<Stale>,
+    /// Whether the thread runs that drives stale runtimes.
+    closing: bool,
 }
+
+/// The connections of a dropped node set on a runtime that serves others.
+#[derive(Debug)]
+struct Stale {
+    runtime: Id,
+    connections: WeakConnections,
+}
+
+/// The connections of one node set on one runtime, of which this file only asks whether they still exist.
+pub(crate) type WeakConnections = Weak<dyn Any + Send + Sync>;
 
 #[derive(Debug)]
 struct Made {
@@ -149,7 +173,7 @@ impl Pool {
     /// Forgets a runtime that a panic drops.
     fn lose(&self, runtime: Id) {
         let mut stock = self.stock();
-        stock.stale.retain(|stale| *stale != runtime);
+        stock.stale.retain(|stale| stale.runtime != runtime);
         self.made().retain(|made| made.runtime != runtime);
     }
 
@@ -162,7 +186,7 @@ impl Pool {
     /// Drives `future` to its end on the calling thread, on the runtime `preferred` if that is idle. Returns its output
     /// and the runtime used. Must not be called in a tokio context.
     pub(crate) fn drive<T>(
-        &self,
+        self: &Arc<Self>,
         clock: &Clock,
         preferred: Option<Id>,
         future: impl Future<Output = T>,
@@ -180,7 +204,7 @@ impl Pool {
     /// Works as [`Pool::drive`], but calls `interrupted` every [`TICK`] and drops the future if that fails. Then drives
     /// `afterwards`, so that the messages left by the drop are sent. Without `interrupted`, an idle call costs nothing.
     pub(crate) fn drive_unless<T, E>(
-        &self,
+        self: &Arc<Self>,
         clock: &Clock,
         preferred: Option<Id>,
         future: impl Future<Output = T>,
@@ -230,7 +254,7 @@ impl Pool {
 
     fn take(&self, clock: &Clock, preferred: Option<Id>) -> io::Result<Idle> {
         let mut stock = self.stock();
-        let idle = match preferred.and_then(|id| stock.idle.iter().rposition(|idle| idle.runtime.handle().id() == id)) {
+        let idle = match preferred.and_then(|id| stock.place(id)) {
             Some(place) => Some(stock.idle.remove(place)),
             // The last used has the warmest connections.
             None => stock.idle.pop(),
@@ -240,44 +264,105 @@ impl Pool {
     }
 
     /// Puts back a runtime that the calling thread drove. If it is stale, closes its dropped connections first.
-    fn put_back(&self, clock: &Clock, runtime: Runtime, tick: Tick) -> Id {
+    fn put_back(self: &Arc<Self>, clock: &Clock, runtime: Runtime, tick: Tick) -> Id {
+        self.put_back_at(LAST, clock, runtime, tick)
+    }
+
+    /// Works as [`put_back`](Self::put_back), but inserts it at `place` among the idle ones.
+    fn put_back_at(self: &Arc<Self>, place: usize, clock: &Clock, runtime: Runtime, tick: Tick) -> Id {
         let id = runtime.handle().id();
         let mut stock = self.stock();
-        while stock.stale.contains(&id) {
-            stock.stale.retain(|stale| *stale != id);
-            let over = self.forgets(id);
+        let dropped = stock.leave_stale(id);
+        if !dropped.is_empty() {
             drop(stock);
-            if over {
+            if self.forgets(id) {
                 runtime.shutdown_background();
                 return id;
             }
-            runtime.block_on(async {
-                for _ in 0..TURNS {
-                    tokio::task::yield_now().await;
-                }
-            });
+            let mut waiting = close_dropped(&runtime, dropped);
             stock = self.stock();
+            stock.stale.append(&mut waiting);
         }
+        let is_stale = stock.stale.iter().any(|stale| stale.runtime == id);
         if stock.idle.len() < IDLE_MAX {
-            stock.idle.push(Idle { runtime, since: clock.now(), tick });
+            let place = place.min(stock.idle.len());
+            stock.idle.insert(place, Idle { runtime, since: clock.now(), tick });
+            drop(stock);
         } else {
+            stock.leave_stale(id);
             self.made().retain(|made| made.runtime != id);
             drop(stock);
+        }
+        if is_stale {
+            self.close_later(clock);
         }
         id
     }
 
-    /// Closes the dropped connections on every idle stale runtime. Not for a tokio context.
-    fn sweep(&self, clock: &Clock) {
-        loop {
+    /// Drives every idle stale runtime once. Not for a tokio context.
+    fn sweep(self: &Arc<Self>, clock: &Clock) {
+        let stale: HashSet<Id> = self.stock().stale.iter().map(|stale| stale.runtime).collect();
+        for runtime in stale {
             let mut stock = self.stock();
-            let Stock { idle, stale } = &mut *stock;
-            let Some(place) = idle.iter().position(|idle| stale.contains(&idle.runtime.handle().id())) else { return };
-            let Idle { runtime, tick, .. } = idle.remove(place);
+            let Some(place) = stock.place(runtime) else { continue };
+            let Idle { runtime, tick, .. } = stock.idle.remove(place);
             drop(stock);
-            self.put_back(clock, runtime, tick);
+            self.put_back_at(place, clock, runtime, tick);
         }
     }
+
+    /// Has a thread drive the stale runtimes until none is left, unless one does.
+    fn close_later(self: &Arc<Self>, clock: &Clock) {
+        let mut stock = self.stock();
+        if stock.stale.is_empty() || mem::replace(&mut stock.closing, true) {
+            return;
+        }
+        drop(stock);
+        let (pool, clock) = (Arc::clone(self), clock.clone());
+        let closes = move || {
+            let mut pause = PAUSE_FIRST;
+            loop {
+                pool.sweep(&clock);
+                let mut stock = pool.stock();
+                stock.closing = !stock.stale.is_empty();
+                if !stock.closing {
+                    return;
+                }
+                drop(stock);
+                thread::park_timeout(pause);
+                pause = PAUSE_MOST.min(pause * 2);
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("redlock-close".to_owned()).spawn(closes) {
+            self.stock().closing = false;
+            log!(THREAD_MISSING, %error, "no thread to close connections; the next blocking call closes them");
+        }
+    }
+}
+
+impl Stock {
+    /// Returns where `runtime` is among the idle ones.
+    fn place(&self, runtime: Id) -> Option<usize> {
+        self.idle.iter().rposition(|idle| idle.runtime.handle().id() == runtime)
+    }
+
+    /// Forgets that `runtime` is stale, and returns why it was.
+    fn leave_stale(&mut self, runtime: Id) -> Vec<Stale> {
+        self.stale.extract_if(.., |stale| stale.runtime == runtime).collect()
+    }
+}
+
+/// Drives `runtime` for a moment, so that it closes the connections that were dropped. Returns those that are still
+/// waited on.
+fn close_dropped(runtime: &Runtime, mut dropped: Vec<Stale>) -> Vec<Stale> {
+    // Before the turns: the tasks of connections that go during the turns need turns themselves.
+    dropped.retain(|stale| stale.connections.strong_count() > 0);
+    runtime.block_on(async {
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+        }
+    });
+    dropped
 }
 
 /// A runtime while a thread drives it.
@@ -296,34 +381,31 @@ impl Drop for Driven<'_> {
     }
 }
 
-/// Closes a dropped node set's connections on `runtimes`. Returns at once, even in a tokio context.
-pub(crate) fn close(pool: &Arc<Pool>, clock: &Clock, runtimes: &[Id]) {
+/// Closes a dropped node set's connections on these runtimes. Returns at once, even in a tokio context.
+pub(crate) fn close(pool: &Arc<Pool>, clock: &Clock, dropped: impl IntoIterator<Item = (Id, WeakConnections)>) {
     let mut over = Vec::new();
     let mut stock = pool.stock();
-    for runtime in runtimes {
-        match pool.made().iter_mut().find(|made| made.runtime == *runtime) {
+    for (runtime, connections) in dropped {
+        match pool.made().iter_mut().find(|made| made.runtime == runtime) {
             Some(made) => made.sets = made.sets.saturating_sub(1),
             None => continue,
         }
-        match stock.idle.iter().position(|idle| idle.runtime.handle().id() == *runtime) {
-            Some(place) if pool.forgets(*runtime) => over.push(stock.idle.remove(place).runtime),
-            _ => stock.stale.push(*runtime),
+        match stock.place(runtime) {
+            Some(place) if pool.forgets(runtime) => over.push(stock.idle.remove(place).runtime),
+            _ => stock.stale.push(Stale { runtime, connections }),
         }
     }
-    let Stock { idle, stale } = &*stock;
-    let sweeps = idle.iter().any(|idle| stale.contains(&idle.runtime.handle().id()));
+    let Stock { idle, stale, .. } = &*stock;
+    let sweeps = idle.iter().any(|idle| stale.iter().any(|stale| stale.runtime == idle.runtime.handle().id()));
     drop(stock);
     over.into_iter().for_each(Runtime::shutdown_background);
     if !sweeps {
         return;
     }
     if Handle::try_current().is_err() {
-        return pool.sweep(clock);
-    }
-    let (sweeper, clock) = (Arc::clone(pool), clock.clone());
-    let sweep = move || sweeper.sweep(&clock);
-    if let Err(error) = thread::Builder::new().name("redlock-close".to_owned()).spawn(sweep) {
-        log!(THREAD_MISSING, %error, "no thread to close connections; the next blocking call closes them");
+        pool.sweep(clock);
+    } else {
+        pool.close_later(clock);
     }
 }
 
@@ -341,6 +423,8 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
+    use crate::sys::log::heard;
+
     /// Returns the number of runtimes, of idle ones and of stale ones.
     fn counts(pool: &Pool) -> (usize, usize, usize) {
         let (stock, made) = (pool.stock(), pool.made());
@@ -348,7 +432,7 @@ mod tests {
     }
 
     /// Makes a call for `sets` node sets, which finally calls `last` on the driving thread.
-    fn call(pool: &Pool, sets: usize, last: impl FnOnce(Id)) -> Id {
+    fn call(pool: &Arc<Pool>, sets: usize, last: impl FnOnce(Id)) -> Id {
         let driven = pool.drive(&Clock::System, None, async {
             let runtime = Handle::current().id();
             (0..sets).for_each(|_| pool.join(runtime));
@@ -357,46 +441,94 @@ mod tests {
         driven.unwrap().1
     }
 
+    /// Closes a node set's connections on `runtime`, on which nothing waits.
+    fn close_idle(pool: &Arc<Pool>, runtime: Id) {
+        close(pool, &Clock::System, [(runtime, Weak::<()>::new() as WeakConnections)]);
+    }
+
     #[test]
     fn a_runtime_goes_with_its_last_set() {
-        let pool = Arc::new(Pool::default());
+        let pool = Arc::<Pool>::default();
         let runtime = call(&pool, 2, |_| ());
-        close(&pool, &Clock::System, &[runtime]);
+        close_idle(&pool, runtime);
         assert_eq!(counts(&pool), (1, 1, 0), "another set is on it");
-        close(&pool, &Clock::System, &[runtime]);
+        close_idle(&pool, runtime);
         assert_eq!(counts(&pool), (0, 0, 0));
     }
 
     #[test]
     fn a_runtime_that_is_driven_goes_after_the_call() {
-        let pool = Arc::new(Pool::default());
+        let pool = Arc::<Pool>::default();
         call(&pool, 1, |runtime| {
-            close(&pool, &Clock::System, &[runtime]);
+            close_idle(&pool, runtime);
             assert_eq!(counts(&pool), (1, 0, 1));
         });
         assert_eq!(counts(&pool), (0, 0, 0));
-        call(&pool, 2, |runtime| close(&pool, &Clock::System, &[runtime]));
+        call(&pool, 2, |runtime| close_idle(&pool, runtime));
         assert_eq!(counts(&pool), (1, 1, 0), "another set is on it");
     }
 
     #[test]
     fn in_a_runtime_another_thread_closes() {
-        let pool = Arc::new(Pool::default());
+        let pool = Arc::<Pool>::default();
         let runtime = call(&pool, 2, |_| ());
         let spawned = pool.stock().idle[0].runtime.spawn(async { tokio::task::yield_now().await });
         let context = Builder::new_current_thread().build().unwrap();
-        context.block_on(async { close(&pool, &Clock::System, &[runtime]) });
+        context.block_on(async { close_idle(&pool, runtime) });
         harness::eventually("it was driven", || spawned.is_finished() && counts(&pool) == (1, 1, 0));
-        context.block_on(async { close(&pool, &Clock::System, &[runtime]) });
+        context.block_on(async { close_idle(&pool, runtime) });
         assert_eq!(counts(&pool), (0, 0, 0));
     }
 
     #[test]
+    fn what_waits_on_dropped_connections_goes_on() {
+        let pool = Arc::<Pool>::default();
+        let runtime = call(&pool, 2, |_| ());
+        let connections = Arc::new(());
+        let weak: WeakConnections = Arc::downgrade(&connections) as WeakConnections;
+        let (answers, answer) = tokio::sync::oneshot::channel::<()>();
+        let waits = async move {
+            drop(answer.await);
+            drop(connections);
+            // Others end because of that.
+            for _ in 0..TURNS / 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let waits = pool.stock().idle[0].runtime.spawn(waits);
+        close(&pool, &Clock::System, [(runtime, weak)]);
+        assert_eq!(counts(&pool).2, 1, "it waits");
+        assert_eq!(call(&pool, 0, |_| ()), runtime, "calls use it meanwhile");
+        drop(answers);
+        harness::eventually("it is over", || waits.is_finished() && counts(&pool) == (1, 1, 0));
+        harness::eventually("the thread has ended", || !pool.stock().closing);
+    }
+
+    #[test]
+    fn without_a_thread_the_next_call_closes() {
+        const ME: &str = "without_a_thread_the_next_call_closes";
+        if std::env::var_os("REDLOCK_TEST_CHILD").is_none() {
+            let mut command = harness::this_test_without_threads(module_path!(), ME);
+            command.env("REDLOCK_TEST_CHILD", "1");
+            harness::ran(command);
+            return;
+        }
+        let pool = Arc::<Pool>::default();
+        let runtime = call(&pool, 2, |_| ());
+        let context = Builder::new_current_thread().build().unwrap();
+        let ((), said) = heard::text(|| context.block_on(async { close_idle(&pool, runtime) }));
+        assert!(said.contains("thread_missing"), "{said}");
+        assert_eq!(counts(&pool), (1, 1, 1));
+        call(&pool, 0, |_| ());
+        assert_eq!(counts(&pool), (1, 1, 0));
+    }
+
+    #[test]
     fn a_panic_leaves_nothing_of_its_runtime() {
-        let pool = Arc::new(Pool::default());
+        let pool = Arc::<Pool>::default();
         let panics = || {
             call(&pool, 1, |runtime| {
-                close(&pool, &Clock::System, &[runtime]);
+                close_idle(&pool, runtime);
                 panic!("on purpose")
             })
         };

@@ -8,15 +8,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{Proxy, SLACK, Server, cluster, eventually};
+use harness::{Proxy, SLACK, Server, cluster, eventually, ran, this_test};
 use redlock::bindings::Stop;
 use redlock::bindings::completion_queue::{Completion, Queue, Taken};
 use redlock::bindings::inspect::inspect;
 use redlock::bindings::lock_object::LockObject;
 use redlock::bindings::options::{Options, Scope, Value, find};
 use redlock::{Error, LostReason, Redlock, shutdown};
-
-use crate::{ran, this_test};
 
 /// Of keys that would not go by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);

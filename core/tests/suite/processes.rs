@@ -11,12 +11,10 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{SLACK, Server, cluster, eventually};
+use harness::{SLACK, Server, cluster, eventually, this_test};
 use redlock::{ErrorKind, Redlock};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
-
-use crate::this_test;
 
 const TTL: Duration = Duration::from_secs(1);
 /// Of keys that would not go by themselves within a test.

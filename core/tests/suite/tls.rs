@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use harness::{Authority, LIMIT, Program, Proxy, SLACK, Server, eventually};
+use harness::{Authority, LIMIT, Program, Proxy, SLACK, Server, eventually, ran, this_test};
 use redlock::blocking::Builder;
 use redlock::{ErrorKind, Redlock, blocking};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
 
-use crate::{ran, this_test};
+use crate::log::of_all_threads;
 
 /// The longest time for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -235,7 +235,7 @@ fn files_are_read_again_when_they_change() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data").join("ca.pem");
     mount(dir.path(), "1", &[("ca.pem", other.authority().ca())]);
-    let redlock = builder(&server).tls_ca(&path).build().unwrap();
+    let (redlock, said) = (builder(&server).tls_ca(&path).build().unwrap(), of_all_threads());
     assert!(answer(&redlock).contains("tls_ca"));
     // The whole directory is exchanged at once.
     mount(dir.path(), "2", &[("ca.pem", server.authority().ca())]);
@@ -247,6 +247,9 @@ fn files_are_read_again_when_they_change() {
         hang_up(&server);
         eventually("the old version stays in force", || acquired(&redlock));
     }
+    let is_about = |line: &str| line.contains("tls_files_kept") && line.contains(path.to_str().unwrap());
+    eventually("it is logged", || said.text().lines().any(is_about));
+    assert_eq!(said.text().lines().filter(|line| is_about(line)).count(), 1, "once for each version");
     std::fs::remove_file(&path).unwrap();
     hang_up(&server);
     eventually("as it does without the file", || acquired(&redlock));

@@ -9,12 +9,11 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use harness::redis::{self, from_redis_value};
-use harness::{Link, Proxy, SLACK, Server, cluster, eventually};
+use harness::{Link, Proxy, SLACK, Server, cluster, eventually, this_test};
 use redlock::{Error, ErrorKind, Guard, Lock, Redlock, blocking};
 use tokio::task::JoinHandle;
 
 use crate::log::of_all_threads;
-use crate::this_test;
 
 /// Of locks that would not end by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);

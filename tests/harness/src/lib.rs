@@ -20,6 +20,7 @@
 #![allow(clippy::missing_panics_doc, reason = "every function here panics where a test would have to give up")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
+mod child;
 mod door;
 mod ports;
 mod program;
@@ -30,6 +31,7 @@ mod shards;
 mod spawner;
 mod tls;
 
+pub use child::{ran, this_test, this_test_without_threads};
 pub use door::{Door, Way};
 pub use program::Program;
 pub use proxy::{Link, Proxy};

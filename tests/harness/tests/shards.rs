@@ -33,6 +33,11 @@ fn assert_same(one: &Server, other: &Server) {
     assert_eq!(one.port(), other.port());
 }
 
+/// Waits until the replica has all keys of its primary. WAIT is about its own connection alone.
+fn has_all(replica: &Server, primary: &Server) {
+    eventually("the replica has them", || replica.command(&["DBSIZE"]) == primary.command(&["DBSIZE"]));
+}
+
 #[test]
 fn a_slot_is_that_of_the_hash_tag() {
     // Of the specification: 0x31C3 is the checksum of these digits.
@@ -74,12 +79,7 @@ fn a_cluster_is_well_once_it_has_started() {
             assert_same(shards.owner(key), &shards.servers[shard]);
             assert!(shards.servers.iter().all(|server| shards.owner_by(server, key).is_some()));
             shards.owner(key).command(&["SET", key, "x"]);
-            let replica = shards.replica(shard, 0);
-            // At once, as the replica is in sync.
-            shards.owner(key).command(&["WAIT", "1", "5000"]);
-            eventually("the replica has it", || {
-                replica.command(&["DBSIZE"]) == shards.servers[shard].command(&["DBSIZE"])
-            });
+            has_all(shards.replica(shard, 0), &shards.servers[shard]);
         }
         assert!(shards.owner("foo").try_command(&["GET", "bar"]).is_err(), "it is not alone");
     });
@@ -174,7 +174,7 @@ fn a_replica_takes_over_from_a_dead_or_frozen_primary() {
         for (key, shard) in [("bar", 0), ("foo", 2)] {
             let former = shards.owner(key);
             former.command(&["SET", key, "x"]);
-            former.command(&["WAIT", "1", "5000"]);
+            has_all(shards.replica(shard, 0), former);
             if shard == 0 {
                 former.kill();
             } else {

@@ -63,6 +63,7 @@ pub(crate) struct Endpoint {
 struct State {
     facts: Facts,
     has_warned_of_eviction: bool,
+    has_warned_of_duplicate: bool,
     /// Whether another server is in its place, and has not told its identity yet.
     is_moved: bool,
     /// What was said to be lacking.
@@ -92,6 +93,8 @@ pub(crate) struct Remarks {
     is_changed: bool,
     evicts: Option<String>,
     lacks: Lacks,
+    /// Nodes without a vote, each with the node that has the vote of the same server.
+    pub(crate) duplicates: Vec<(String, String)>,
 }
 
 impl Endpoints {
@@ -178,6 +181,11 @@ impl Endpoint {
         self.state().facts.identity.as_ref().is_some_and(|identity| !identity.run_id.is_empty())
     }
 
+    /// Returns whether nobody has warned yet that it is the server of another node.
+    pub(crate) fn first_warning_of_duplicate(&self) -> bool {
+        !mem::replace(&mut self.state().has_warned_of_duplicate, true)
+    }
+
     pub(crate) fn facts(&self) -> Facts {
         self.state().facts.clone()
     }
@@ -229,6 +237,7 @@ impl Endpoint {
                 is_changed,
                 evicts: server_info.evicts.clone().filter(|_| !state.has_warned_of_eviction),
                 lacks: server_info.lacks.besides(state.said),
+                duplicates: Vec::new(),
             };
             state.has_warned_of_eviction |= server_info.evicts.is_some();
             state.said = state.said.union(server_info.lacks);
@@ -268,6 +277,11 @@ impl Remarks {
         if let Some(policy) = self.evicts {
             log!(NODE_EVICTS, node = %address, %policy,
                 "node may evict locks when memory is short; set maxmemory-policy noeviction"
+            );
+        }
+        for (node, other) in self.duplicates {
+            log!(NODE_LISTED_TWICE, node = %node, other = %other,
+                "node is the same server as another node of the list and has no vote; list each server once"
             );
         }
         if self.lacks.info {

@@ -100,10 +100,23 @@ impl Health {
     /// Records the server info of a new connection to `node`, before that is used. The caller logs the remarks
     /// afterwards.
     pub(crate) fn record_info(&self, node: usize, server_info: &ServerInfo, now: Moment) -> Remarks {
-        let remarks = self.endpoints[node].record_info(server_info, now);
+        let mut remarks = self.endpoints[node].record_info(server_info, now);
         // Even if the endpoint knew it: another set may have reported it, and this one not have looked yet.
         self.look();
+        remarks.duplicates = self.unsaid_duplicates();
         remarks
+    }
+
+    /// Returns the nodes that are the server of an earlier one, which nobody has said yet.
+    fn unsaid_duplicates(&self) -> Vec<(String, String)> {
+        let verdicts = self.verdicts();
+        let unsaid = |(node, verdict): (usize, &Verdict)| match verdict.standing {
+            Some(Failure::Duplicate(other)) if self.endpoints[node].first_warning_of_duplicate() => {
+                Some((self.addresses[node].clone(), self.addresses[other].clone()))
+            }
+            _ => None,
+        };
+        verdicts.iter().enumerate().filter_map(unsaid).collect()
     }
 
     /// Returns the nodes whose grants count now for a lock with this `restart_delay`.
@@ -200,6 +213,7 @@ mod tests {
     use crate::address::Address;
     use crate::net::node::endpoint::Endpoints;
     use crate::net::node::{Identity, Lacks};
+    use crate::sys::log::heard;
 
     const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
     const DELAY: Duration = Duration::from_secs(10);
@@ -251,6 +265,9 @@ mod tests {
 
         // One server under two addresses: the set that has both sees it, whichever connection reports it.
         drop(health(&endpoints, &["redis://c"]).record_info(0, &run("2", Role::Master), NOW));
+        let again = || three.record_info(0, &run("4", Role::Master), NOW).duplicates;
+        assert_eq!(again(), [("redis://c:6379".to_owned(), "redis://b:6379".to_owned())]);
+        assert_eq!(again(), [], "it is said once");
         assert_eq!(three.why_not_counted(2, DELAY, NOW), Some(Failure::Duplicate(1)));
         assert_eq!(three.distinct(), 2);
         drop(health(&endpoints, &["redis://b"]).record_info(0, &run("2", Role::Replica), NOW));
@@ -322,7 +339,7 @@ mod tests {
                 drop(set.record_info(0, &run("2", Role::Master), NOW));
             }
         };
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(Looking(look)), || {
+        heard::by(tracing_subscriber::registry().with(Looking(look)), || {
             one.record_info(0, &run("2", Role::Master), NOW).log(&"a");
         });
         assert_eq!(seen.iter().collect::<Vec<_>>(), [[false], [false]]);
@@ -333,7 +350,7 @@ mod tests {
         let endpoints = Endpoints::default();
         let one = health(&endpoints, &["redis://a"]);
         let subscriber = tracing_subscriber::registry().with(Looking(|| panic!("a subscriber's bug")));
-        tracing::subscriber::with_default(subscriber, || {
+        heard::by(subscriber, || {
             let evicts = ServerInfo {
                 evicts: Some("allkeys-lru".into()),
                 lacks: Lacks { info: true, ..Lacks::default() },

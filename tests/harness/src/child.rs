@@ -1,0 +1,33 @@
+//! A test that runs in a process of its own: it starts its own program again.
+
+use std::process::Command;
+
+/// Returns the command that runs the test `name` of the module alone, given its `module_path!()`. It succeeds too if
+/// there is no such test, so whoever starts it asks for what only the test prints; [`ran`] does.
+#[must_use]
+pub fn this_test(module: &str, name: &str) -> Command {
+    let test = match module.split_once("::") {
+        Some((_, module)) => format!("{module}::{name}"),
+        None => name.to_owned(),
+    };
+    let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
+    command.args(["--exact", &test, "--nocapture"]);
+    command
+}
+
+/// Returns the same for a process that gets no threads: each would have more stack than there is memory.
+#[must_use]
+pub fn this_test_without_threads(module: &str, name: &str) -> Command {
+    let mut command = this_test(module, name);
+    command.args(["--test-threads", "1"]).env("RUST_MIN_STACK", (1_u64 << 46).to_string());
+    command
+}
+
+/// Runs such a command to its end, which must be a success; returns what it printed.
+#[allow(clippy::must_use_candidate, reason = "a test may ask for the success alone")]
+pub fn ran(mut command: Command) -> String {
+    let output = command.output().expect("this program starts");
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && printed.contains("running 1 test\n"), "{printed}");
+    printed
+}
