@@ -53,6 +53,8 @@ EPOCH = Epoch(
         Trouble(CRASH, at_s=4.0, lasts_s=0.9, where=3),
         Trouble(KILL, at_s=8.0, lasts_s=0.5, where=5),
         Trouble(STOP, at_s=10.5, lasts_s=2.0, where=2),
+        Trouble(STOP, at_s=13.5, lasts_s=2.0, where=4),
+        Trouble(STOP, at_s=16.5, lasts_s=2.0, where=1),
     ),
 )
 """The troubles. None begins before the one before it has ended, which may take longer than planned."""

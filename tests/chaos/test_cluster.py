@@ -75,7 +75,8 @@ def held(troubles: ClusterTroubles, where: int) -> str:
     primary = troubles.primary(where)
     for key in (name, f"redlock:fence:{{{name}}}"):
         primary.command("SET", key, "a:1", "PX", LONG_MS)
-    primary.command("WAIT", 1, 1000)
+    for replica in troubles.arena.shards.replicas(where):
+        replica.await_all_of(primary)
     return name
 
 

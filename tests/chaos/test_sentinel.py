@@ -80,7 +80,8 @@ def trouble_of(name: str, where: int = 0) -> Trouble:
 def test_a_primary_is_replaced_and_excuses_what_it_granted_last(troubles: SentinelTroubles, name: str) -> None:
     former, trouble = troubles.primary(0), trouble_of(name)
     former.command("SET", "a", "a:1", "PX", LONG_MS)
-    former.command("WAIT", 1, 1000)
+    for replica in troubles.arena.servers:
+        replica.await_all_of(former)
     from_ns = now_ns()
     troubles.begin(trouble)
     struck_ns = now_ns()

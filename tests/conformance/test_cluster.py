@@ -64,7 +64,7 @@ def test_a_held_lock_outlives_a_dead_primary(drivers: Drivers, shards: Shards, f
     holder.acquire()
     shard = shards.shard(name)
     primary, replica = shards.servers[shard], shards.servers[shards.primaries + shard]
-    primary.command("WAIT", 1, 1000)
+    replica.await_all_of(primary)
     primary.kill()
     until(lambda: shards.is_primary(replica), "the replica is the primary")
     extended = calls(replica, "pexpire")

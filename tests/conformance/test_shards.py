@@ -89,7 +89,7 @@ def test_a_replica_takes_over_from_a_dead_or_frozen_primary(shards: Shards) -> N
     for key, shard in (("bar", 0), ("foo", 2)):
         former = shards.owner(key)
         former.command("SET", key, "x")
-        former.command("WAIT", 1, 5000)
+        shards.replica(shard).await_all_of(former)
         if shard == 0:
             former.kill()
         else:

@@ -411,6 +411,17 @@ class Server:
         assert isinstance(text, bytes)
         return text
 
+    def replication_offset(self) -> int:
+        """How much a primary has told its replicas, or a replica has executed of that."""
+        found = re.search(rb"\bmaster_repl_offset:(\d+)", self.info("replication"))
+        assert found
+        return int(found[1])
+
+    def await_all_of(self, primary: Server) -> None:
+        """Waits until a replica has what its primary has executed by now. WAIT is about its own connection alone."""
+        executed = primary.replication_offset()
+        until(lambda: self.replication_offset() >= executed, "the replica has what the primary has executed")
+
     def keys(self) -> set[bytes]:
         """Every key, also the locks' fence keys. Expired keys are deleted then, and not only hidden."""
         found: set[bytes] = set()
