@@ -198,7 +198,7 @@ BREAKS: dict[str, Callable[[Demo], object]] = {
     "trouble": lambda run: run.tally.troubles.append("rust-1.1 ended with 101"),
     "nothing": lambda run: run.tally.acquired.clear(),
     "not judged": lambda run: run.summaries.clear(),
-    "a trouble that did not happen": lambda run: run.done.pop(),
+    "a trouble that did not happen": lambda run: run.done.pop(1),
     "not served": lambda run: setattr(run, "served", run.served - 1),
 }
 

@@ -9,6 +9,7 @@ Reasons = dict[str, list[str]]
 FEWEST_COMMANDS: Reasons = {
     "its own proxy takes commands away": [
         "test_commands.py",
+        "test_observing.py::test_what_a_server_refuses_is_told",
         "test_rules.py",
     ],
     "it is about the commands that are taken away": [
@@ -52,7 +53,7 @@ GROUP: Reasons = {
         "test_restart.py::test_failover_that_loses_a_lock",
     ],
     "an event names the server, not its group": [
-        "test_observing.py::test_what_a_server_refuses_is_told",
+        "test_observing.py::test_a_server_that_may_evict_is_told",
     ],
     "a proxy in front of one server, which clients pass by": [
         "test_at_least.py::test_an_extension_that_comes_late_changes_nothing",
@@ -61,6 +62,7 @@ GROUP: Reasons = {
         "test_network.py::test_connections_that_break_within_replies",
         "test_network.py::test_release_that_is_sent_again_finds_the_next_holder",
         "test_network.py::test_release_that_overtakes_its_acquire",
+        "test_observing.py::test_what_a_server_refuses_is_told",
         "test_proxy.py",
         "test_rules.py",
         "test_setnx.py::test_crash_anywhere_leaves_no_lock_for_ever",

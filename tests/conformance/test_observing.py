@@ -10,7 +10,9 @@ from conformance.conftest import Drivers
 from conformance.driver import FACES, Driver, Json, table
 from conformance.story import Asked, heard
 from support.clock import until
-from support.servers import Cluster, User
+from support.proxy import Proxy
+from support.rules import forbidden
+from support.servers import Cluster
 
 every_face = pytest.mark.parametrize("face", FACES)
 
@@ -136,35 +138,38 @@ def test_a_node_that_restarts(drivers: Drivers, own_nodes: Cluster, face: str, n
 
 @every_face
 @pytest.mark.parametrize(
-    ("refused", "code"),
+    ("command", "code"),
     [
-        ("-info", "node_refuses_info"),
-        ("-client", "tracking_refused"),
-        ("-client", "node_refuses_tracking"),
-        ("-hello", "node_refuses_hello"),
-        ("-hello", "node_refuses_tracking"),
-        ("-evalsha", "node_refuses_evalsha"),
+        ("INFO", "node_refuses_info"),
+        ("CLIENT TRACKING", "tracking_refused"),
+        ("CLIENT TRACKING", "node_refuses_tracking"),
+        ("HELLO", "node_refuses_hello"),
+        ("HELLO", "node_refuses_tracking"),
+        ("EVALSHA", "node_refuses_evalsha"),
     ],
 )
 def test_what_a_server_refuses_is_told(
-    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str, refused: str, code: str
+    drivers: Drivers, node: Cluster, face: str, name: str, command: str, code: str
 ) -> None:
-    user = User("worker", "right", ("~*", "&*", "+@all", refused))
-    (server,) = start_nodes(1, user=user)
-    driver = drivers.start(face)
-    lock = driver.client([server.url]).lock(name)
-    lock.acquire()
-    # Only the connections on which calls wait ask to be told.
-    other = driver.client([server.url], timeout_ms=1).lock(name)
-    assert other.denied(other.start_acquire())
-    heard(driver, code, node=server.address)
+    with Proxy(node[0], rules=[forbidden(command)]) as proxy:
+        driver = drivers.start(face)
+        client = driver.client([proxy.url])
+        lock, other = client.lock(name), client.lock(name)
+        lock.acquire()
+        # Only a connection on which calls wait asks to be told.
+        waiting = other.start_acquire()
+        heard(driver, code, node=client.diagnose()[0]["node"])
+        lock.release()
+        waiting.result()
+        other.release()
 
 
 @every_face
-def test_a_server_that_may_evict_is_told(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
-    for server in own_nodes:
-        server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+def test_a_server_that_may_evict_is_told(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
+) -> None:
+    (server,) = start_nodes(1)
+    server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     driver = drivers.start(face)
-    driver.client(own_nodes.urls).lock(name).acquire()
-    for server in own_nodes:
-        heard(driver, "node_evicts", node=server.address, policy="allkeys-lru")
+    driver.client([server.url]).lock(name).acquire()
+    heard(driver, "node_evicts", node=server.address, policy="allkeys-lru")
