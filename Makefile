@@ -132,7 +132,7 @@ $(NODE): $(ENGINE) $(MODULES) node/Cargo.toml node/build.rs $(wildcard node/tsco
 	touch $@
 
 # It is a preset of chaos.
-demo: ## Watch Rust, Python and Node fight for one lock while nodes freeze and die (25 s once built; ARGS=--cluster)
+demo: ## Watch Rust, Python and Node fight for one lock while nodes freeze and die (20 s once built; ARGS=--cluster)
 	@$(MAKE) --no-print-directory chaos ARGS='--demo $(ARGS)'
 
 # Each package is optimised on one core, so that the other one has time to compile the tests.
