@@ -143,7 +143,7 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	$(THREADS) cargo test --locked --workspace --no-fail-fast
 	$(BIN)/python -m pytest $(PARALLEL) python/tests
 	cd node && npm test
-	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/observing tests/bench tests/dist \
+	$(BIN)/python -m pytest $(PARALLEL) --take-turns tests/conformance tests/examples tests/observing tests/bench tests/dist \
 		tests/frameworks/test_python.py tests/frameworks/test_page.py
 	$(BIN)/python -m pytest $(PARALLEL) $(TELLING) --topology cluster
 	$(BIN)/python -m pytest $(PARALLEL) $(TELLING) --topology sentinel

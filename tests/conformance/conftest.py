@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
@@ -66,6 +67,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="put a cluster, or a primary that sentinels name, in the place of a server, and run what uses one node",
     )
     group.addoption(
+        "--take-turns",
+        action="store_true",
+        help="run each test case of a face on one server alone; the faces take turns, so each story is on every server",
+    )
+    group.addoption(
         "--driver",
         action="append",
         default=[],
@@ -86,8 +92,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     lists = [LEFT_OUT[topology]] if topology else []
     lists += [LEFT_OUT["fewest commands"]] if config.getoption("--fewest-commands") else []
 
+    under = under_test(config) if config.getoption("--take-turns") else []
+
     def stays(item: pytest.Item) -> bool:
-        return not any(is_listed(item, each) for each in lists) and (not topology or is_about_one_node(item))
+        is_left_out = any(is_listed(item, each) for each in lists) or (topology and not is_about_one_node(item))
+        return not is_left_out and (not under or has_its_turn(item, under))
 
     config.hook.pytest_deselected(items=[item for item in items if not stays(item)])
     items[:] = filter(stays, items)
@@ -97,6 +106,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # In ids, brackets are not a pattern.
             if fnmatchcase(item.nodeid.rpartition("/")[2], failure["story"].replace("[", "[[]")):
                 item.add_marker(pytest.mark.xfail(reason=failure["reason"], strict=True))
+
+
+def has_its_turn(item: pytest.Item, under: list[Path]) -> bool:
+    """Whether a test case of a face has its turn on the server that it is for; one without a face always has."""
+    given: Mapping[str, Any] = (
+        item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    )
+    if "program" not in given or given.get("face") not in FACES:
+        return True
+    story = zlib.crc32(item.nodeid.partition("[")[0].encode())
+    return under.index(given["program"]) == (story + list(FACES).index(given["face"])) % len(under)
 
 
 def under_test(config: pytest.Config) -> list[Path]:

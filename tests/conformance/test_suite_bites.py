@@ -499,7 +499,8 @@ def run(
     config: pytest.Config, fault: str, *stories: str, options: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
     """Runs test cases with the faulty driver."""
-    command = [sys.executable, "-m", "pytest", "-q", *options]
+    # Plugins take as long to load as the test cases to run, and these need one alone.
+    command = [sys.executable, "-m", "pytest", "-q", "--disable-plugin-autoload", "-p", "pytest_timeout", *options]
     # There is one server, so that the ids of test cases do not name it.
     command += ["--server", str(under_test(config)[0])]
     for face in ("python", "asyncio"):
