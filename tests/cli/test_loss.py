@@ -16,6 +16,7 @@ from cli.redlock import Redlock, one_line, taken
 from cli.running import Ended
 from conformance.history import SLACK_MS
 from conformance.story import slot_key
+from conformance.test_waiting import calls
 from support.clock import until
 from support.proxy import HOLD, Network, Proxy
 from support.servers import Cluster, Server
@@ -309,12 +310,16 @@ def test_a_quiet_loss(redlock: Redlock, own_node: Server, name: str) -> None:
     assert name in one_line(ended.err)
 
 
-def reset(network: Network) -> None:
-    """Breaks all connections, and waits until there are others."""
-    before = len(network.links)
+def reset(network: Network, nodes: Cluster) -> None:
+    """Breaks all connections, and waits until the lock has been extended on each node over another one."""
     for proxy in network.proxies:
         proxy.reset()
-    until(lambda: len(network.links) > before, "it connects again")
+    # One extension may have been under way.
+    enough = [calls(server, "pexpire") + 2 for server in nodes]
+    until(
+        lambda: all(calls(server, "pexpire") >= number for server, number in zip(nodes, enough, strict=True)),
+        "it is extended again",
+    )
 
 
 def test_connections_that_break(redlock: Redlock, start_nodes: Callable[..., Cluster], name: str) -> None:
@@ -323,7 +328,7 @@ def test_connections_that_break(redlock: Redlock, start_nodes: Callable[..., Clu
     with Network(nodes) as network:
         running = redlock.at(*network.urls).hold("-t", "1500ms", name, work=["--catch", "TERM"])
         for _ in range(3):
-            reset(network)
+            reset(network, nodes)
         redlock.end_work()
         ended = running.end()
         assert (ended.status, ended.err) == (0, "")

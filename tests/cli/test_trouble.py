@@ -141,6 +141,29 @@ class Trouble:
         while self.well() > NODES // 2:
             self.chance.choice([self.kill_server, self.freeze_server])()
 
+    def lose(self) -> None:
+        """Takes the quorum away from holders until a lock is lost. A holder may end because of an earlier trouble."""
+        lost = self.statuses[LOST]
+        while self.statuses[LOST] == lost:
+            self.cure()
+            holder = self.next_holder()
+            while self.well() > NODES // 2:
+                self.chance.choice([self.kill_server, self.freeze_server])()
+            await_end(holder)
+            self.crew()
+
+    def next_holder(self) -> Running:
+        """Who has the lock, as soon as anybody has it."""
+        found: list[Running] = []
+
+        def is_held() -> bool:
+            self.crew()
+            found[:] = filter(None, [self.holder()])
+            return bool(found)
+
+        until(is_held, "somebody has it")
+        return found[0]
+
     def well(self) -> int:
         """How many servers answer."""
         return sum(server.answers for server in self.nodes)
@@ -157,6 +180,11 @@ class Trouble:
         for server in self.nodes:
             if not server.answers:
                 server.thaw() if server.running else server.restart()
+
+
+def await_end(program: Running) -> None:
+    """Waits until a program has ended."""
+    until(lambda: not program.runs, "it has ended")
 
 
 def parent(pid: int) -> int:
@@ -182,6 +210,7 @@ def test_never_two_at_once(
         trouble.strike()
         # This is the pace of the troubles, and no wait for anything.
         time.sleep(trouble.chance.uniform(0, 0.4))
+    trouble.lose()
     trouble.cure()
     redlock.end_work()
     for each in trouble.running:
@@ -191,7 +220,6 @@ def test_never_two_at_once(
     lives = redlock.diary.judge()
     print(f"{len(lives)} commands")
     assert len(lives) > seconds / 10, "they go on in spite of all"
-    assert trouble.statuses[LOST], "locks were lost"
     assert redlock.programs.only(), "nobody is left"
     # A killed program leaves its lock behind, and an ended one a release that no unreachable server got.
     until(lambda: not nodes.has(name), "what was left has expired", limit_s=(TTL_MS + SLACK_MS) / 1000)
