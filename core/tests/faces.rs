@@ -202,11 +202,18 @@ fn the_last_drop_of_a_blocking_client_closes_its_connections() {
     eventually("every connection is closed", || servers.iter().all(|server| clients(server) == 0));
 }
 
+/// Returns a client that stays, with a connection on the runtime of this thread's next call, and its server.
+fn staying() -> (Server, blocking::Redlock) {
+    let server = Server::start();
+    let redlock = blocking::Redlock::new(server.url()).unwrap();
+    blocking_cycle(&redlock);
+    (server, redlock)
+}
+
 /// The client that stays uses the same runtime, on which answers of the last release may still be under way.
 #[test]
 fn the_last_drop_beside_a_client_that_stays_closes_its_connections() {
-    let (servers, kept) = (cluster(5), Server::start());
-    let other = blocking::Redlock::new(kept.url()).unwrap();
+    let (servers, (kept, other)) = (cluster(5), staying());
     for _ in 0..10 {
         blocking_cycle(&other);
         five_cycle(&blocking::Redlock::new(urls(&servers)).unwrap());
@@ -251,9 +258,7 @@ fn a_client_that_goes_during_its_last_call_closes_its_connections() {
 /// Of three nodes, one never answers the extension or what follows it.
 #[test]
 fn a_node_whose_answer_is_missing_keeps_no_connection_of_a_client_that_is_gone() {
-    let (servers, kept) = (cluster(3), Server::start());
-    let other = blocking::Redlock::new(kept.url()).unwrap();
-    blocking_cycle(&other);
+    let (servers, (kept, _other)) = (cluster(3), staying());
     let proxy = Proxy::to(&servers[2]);
     let nodes = [servers[0].url(), servers[1].url(), proxy.url()];
     let builder = blocking::Redlock::builder().nodes(nodes).node_timeout(Duration::from_millis(500));
@@ -271,9 +276,7 @@ fn a_node_whose_answer_is_missing_keeps_no_connection_of_a_client_that_is_gone()
 /// It outlasts the call, and what the call has left.
 #[test]
 fn a_connect_under_way_keeps_no_connection_of_a_client_that_is_gone() {
-    let (servers, kept) = (cluster(3), Server::start());
-    let other = blocking::Redlock::new(kept.url()).unwrap();
-    blocking_cycle(&other);
+    let (servers, (kept, _other)) = (cluster(3), staying());
     let proxy = Proxy::to(&servers[2]);
     proxy.hold_replies();
     let nodes = [servers[0].url(), servers[1].url(), proxy.url()];
@@ -288,15 +291,12 @@ fn a_connect_under_way_keeps_no_connection_of_a_client_that_is_gone() {
 /// An answer that never comes keeps no connection open.
 #[test]
 fn a_silent_server_keeps_no_connection_of_a_client_that_is_gone() {
-    let (server, kept) = (Server::start(), Server::start());
-    let other = blocking::Redlock::new(kept.url()).unwrap();
+    let server = Server::start();
     for is_alone in [true, false] {
+        let _staying = (!is_alone).then(staying);
         let proxy = Proxy::to(&server);
         let builder = blocking::Redlock::builder().nodes(proxy.url()).node_timeout(Duration::from_millis(50));
         let redlock = builder.ttl(Duration::from_millis(300)).build().unwrap();
-        if !is_alone {
-            blocking_cycle(&other);
-        }
         blocking_cycle(&redlock);
         proxy.hold_replies();
         assert_eq!(redlock.lock("foo").try_acquire().unwrap_err().kind(), ErrorKind::Unavailable);

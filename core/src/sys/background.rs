@@ -217,7 +217,7 @@ fn start() -> Result<Started, Error> {
 mod tests {
     use std::sync::mpsc::channel;
 
-    use harness::{LIMIT, eventually, ran, this_test_without_threads};
+    use harness::{LIMIT, eventually, is_alone, this_test_without_threads};
 
     use super::*;
     use crate::sys::log::heard;
@@ -245,10 +245,7 @@ mod tests {
     #[test]
     fn without_a_thread_it_says_that_work_is_dropped() {
         const ME: &str = "without_a_thread_it_says_that_work_is_dropped";
-        if std::env::var_os("REDLOCK_TEST_CHILD").is_none() {
-            let mut command = this_test_without_threads(module_path!(), ME);
-            command.env("REDLOCK_TEST_CHILD", "1");
-            ran(command);
+        if !is_alone(this_test_without_threads(module_path!(), ME)) {
             return;
         }
         let (sender, receiver) = channel::<()>();

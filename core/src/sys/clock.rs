@@ -335,10 +335,7 @@ mod tests {
     #[test]
     fn an_alarm_without_a_timer_says_so_and_rings() {
         const ME: &str = "an_alarm_without_a_timer_says_so_and_rings";
-        if std::env::var_os("REDLOCK_TEST_CHILD").is_none() {
-            let mut command = harness::this_test(module_path!(), ME);
-            command.env("REDLOCK_TEST_CHILD", "1");
-            harness::ran(command);
+        if !harness::is_alone(harness::this_test(module_path!(), ME)) {
             return;
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

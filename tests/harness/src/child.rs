@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-/// Returns the command that runs the test `name` of the module alone, given its `module_path!()`. It succeeds too if
-/// there is no such test, so whoever starts it asks for what only the test prints; [`ran`] does.
+/// Returns the command that runs the test `name` of the module alone, given its `module_path!()`. The command also
+/// succeeds without such a test; [`ran`] checks that one test ran.
 #[must_use]
 pub fn this_test(module: &str, name: &str) -> Command {
     let test = match module.split_once("::") {
@@ -21,6 +21,18 @@ pub fn this_test_without_threads(module: &str, name: &str) -> Command {
     let mut command = this_test(module, name);
     command.args(["--test-threads", "1"]).env("RUST_MIN_STACK", (1_u64 << 46).to_string());
     command
+}
+
+/// Returns true in the process of such a command. Else runs the command to its end, which must be a success.
+#[must_use]
+pub fn is_alone(mut command: Command) -> bool {
+    const ALONE: &str = "REDLOCK_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    command.env(ALONE, "1");
+    ran(command);
+    false
 }
 
 /// Runs such a command to its end, which must be a success; returns what it printed.

@@ -31,7 +31,7 @@ mod shards;
 mod spawner;
 mod tls;
 
-pub use child::{ran, this_test, this_test_without_threads};
+pub use child::{is_alone, ran, this_test, this_test_without_threads};
 pub use door::{Door, Way};
 pub use program::Program;
 pub use proxy::{Link, Proxy};

@@ -181,7 +181,7 @@ impl Endpoint {
         self.state().facts.identity.as_ref().is_some_and(|identity| !identity.run_id.is_empty())
     }
 
-    /// Returns whether nobody has warned yet that it is the server of another node.
+    /// Returns true once: its first caller warns that two nodes of a list are this server.
     pub(crate) fn first_warning_of_duplicate(&self) -> bool {
         !mem::replace(&mut self.state().has_warned_of_duplicate, true)
     }
@@ -281,7 +281,7 @@ impl Remarks {
         }
         for (node, other) in self.duplicates {
             log!(NODE_LISTED_TWICE, node = %node, other = %other,
-                "node is the same server as another node of the list and has no vote; list each server once"
+                "two nodes of the list are one server, which votes once; list each server once"
             );
         }
         if self.lacks.info {

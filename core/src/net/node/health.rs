@@ -107,7 +107,7 @@ impl Health {
         remarks
     }
 
-    /// Returns the nodes that are the server of an earlier one, which nobody has said yet.
+    /// Returns the duplicates without a warning so far, each with the node that has the vote.
     fn unsaid_duplicates(&self) -> Vec<(String, String)> {
         let verdicts = self.verdicts();
         let unsaid = |(node, verdict): (usize, &Verdict)| match verdict.standing {
