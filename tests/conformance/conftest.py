@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tomllib
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
 from functools import cache
@@ -92,11 +93,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     lists = [LEFT_OUT[topology]] if topology else []
     lists += [LEFT_OUT["fewest commands"]] if config.getoption("--fewest-commands") else []
 
-    under = under_test(config) if config.getoption("--take-turns") else []
+    turns = Turns(under_test(config), items) if config.getoption("--take-turns") else None
 
     def stays(item: pytest.Item) -> bool:
         is_left_out = any(is_listed(item, each) for each in lists) or (topology and not is_about_one_node(item))
-        return not is_left_out and (not under or has_its_turn(item, under))
+        return not is_left_out and (not turns or turns.has(item))
 
     config.hook.pytest_deselected(items=[item for item in items if not stays(item)])
     items[:] = filter(stays, items)
@@ -108,15 +109,34 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.xfail(reason=failure["reason"], strict=True))
 
 
-def has_its_turn(item: pytest.Item, under: list[Path]) -> bool:
-    """Whether a test case of a face has its turn on the server that it is for; one without a face always has."""
-    given: Mapping[str, Any] = (
-        item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    )
-    if "program" not in given or given.get("face") not in FACES:
-        return True
-    story = zlib.crc32(item.nodeid.partition("[")[0].encode())
-    return under.index(given["program"]) == (story + list(FACES).index(given["face"])) % len(under)
+class Turns:
+    """The turns of faces on the servers, so that each story is on every server."""
+
+    def __init__(self, under: Sequence[Path], items: Iterable[pytest.Item]) -> None:
+        self._under = under
+        self._faces: dict[str, list[str]] = defaultdict(list)
+        for item in items:
+            face = given(item).get("face")
+            if face in FACES and face not in self._faces[story(item)]:
+                self._faces[story(item)].append(face)
+
+    def has(self, item: pytest.Item) -> bool:
+        """Whether a test case has its turn on its server; always in a story of too few faces."""
+        faces, program, face = self._faces[story(item)], given(item).get("program"), given(item).get("face")
+        if program not in self._under or face not in faces or len(faces) < len(self._under):
+            return True
+        first = zlib.crc32(story(item).encode())
+        return self._under.index(program) == (first + faces.index(face)) % len(self._under)
+
+
+def given(item: pytest.Item) -> Mapping[str, Any]:
+    """The parameters of a test case."""
+    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+
+
+def story(item: pytest.Item) -> str:
+    """A test case without its parameters."""
+    return item.nodeid.partition("[")[0]
 
 
 def under_test(config: pytest.Config) -> list[Path]:
