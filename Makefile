@@ -18,8 +18,8 @@ PARALLEL := -n 6 --dist worksteal
 TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed)
 THREADS := RUST_TEST_THREADS=4
 
-# The dev profile shares most of their dependencies with the tests. They are always built together, because another
-# choice of them gives their dependencies other features and builds them again.
+# Without the tests. They are always built together, because another choice of them gives their dependencies other
+# features and builds them again.
 PROGRAMS := $(addprefix --package redlock-,driver history soak bench chaos core) --features redlock-core/cli
 
 # Each of these files stands for a step that was done.
@@ -151,10 +151,10 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	$(BIN)/python -m pytest -n 2 $(filter-out %/test_planted.py,$(wildcard tests/chaos/test_*.py)) tests/soak
 	$(if $(shell command -v promtool),@$(MAKE) --no-print-directory alerts)
 
+# Programs and tests by one command, so that they share every dependency: by another, it has other features.
 compile:
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo test --locked --workspace --no-run
-	cargo build --locked $(PROGRAMS)
+	cargo build --locked --workspace --bins --tests --examples
 
 # SEED=7 begins with this seed, SEEDS=1000 ends after so many, ARGS=--all continues after a failure.
 simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say which, ARGS=--trace shows all of one)

@@ -241,8 +241,11 @@ fn files_are_read_again_when_they_change() {
     mount(dir.path(), "2", &[("ca.pem", server.authority().ca())]);
     let acquired = |redlock: &blocking::Redlock| redlock.lock("foo").acquire().is_ok();
     eventually("the new authority is trusted", || acquired(&redlock));
-    // A version that cannot be used leaves the old one in force.
-    std::fs::write(dir.path().join("2").join("ca.pem"), "-----BEGIN CERTIFICATE-----").unwrap();
+    // A version that cannot be used leaves the old one in force. Written in place, the file would have one more version:
+    // it is empty for a moment.
+    let broken = dir.path().join("broken.pem");
+    std::fs::write(&broken, "-----BEGIN CERTIFICATE-----").unwrap();
+    mount(dir.path(), "3", &[("ca.pem", broken)]);
     for _ in 0..3 {
         hang_up(&server);
         eventually("the old version stays in force", || acquired(&redlock));
