@@ -184,7 +184,7 @@ fn sentinels_as_they_should_be() {
     let message = format!("{primary}, named by 3 of 3 sentinels");
     assert_eq!(found(&diagnosis, "primary"), (Level::Ok, &*message));
     let (level, message) = found(&diagnosis, "failover");
-    assert!(level == Level::Ok && message.contains("up to 5.6s") && message.contains("ttl of 10s"), "{diagnosis:?}");
+    assert!(level == Level::Ok && message.contains("up to 6.5s") && message.contains("ttl of 10s"), "{diagnosis:?}");
     let replicas = |begin: &str| {
         let diagnosis = one(&all.url());
         found(&diagnosis, "replicas").1.starts_with(begin)

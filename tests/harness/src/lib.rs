@@ -51,10 +51,15 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 pub const SLACK: Duration = Duration::from_secs(1);
 
 /// Waits until `state` is true, asking every millisecond, and panics with `what` after [`LIMIT`].
-pub fn eventually(what: &str, mut state: impl FnMut() -> bool) {
-    let end = Instant::now() + LIMIT;
+pub fn eventually(what: &str, state: impl FnMut() -> bool) {
+    within(LIMIT, what, state);
+}
+
+/// Waits until `state` is true, asking every millisecond, and panics with `what` after `limit`.
+pub(crate) fn within(limit: Duration, what: &str, mut state: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
     while !state() {
-        assert!(Instant::now() < end, "waited {LIMIT:?} in vain: {what}");
+        assert!(Instant::now() < end, "waited {limit:?} in vain: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -7,13 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::{Server, eventually, redis};
+use crate::{Server, eventually, redis, within};
 
 /// The name under which sentinels know the primary.
 pub const MASTER: &str = "mymaster";
 
-/// After what silence a sentinel takes a server for dead, in milliseconds.
-const DOWN_AFTER_MS: u32 = 600;
+/// After what silence a sentinel takes a server for dead, in milliseconds. One on a busy machine is silent for a while.
+const DOWN_AFTER_MS: u32 = 1_500;
+
+/// A sentinel that stood still for two seconds does nothing for the next thirty.
+const FAILOVER: Duration = Duration::from_secs(60);
 
 /// A primary, a replica and three sentinels.
 #[derive(Debug)]
@@ -58,6 +61,17 @@ impl Sentinels {
                 told.contains("status=ok,") && told.contains("slaves=1,sentinels=3")
             });
         }
+    }
+
+    /// Waits until a sentinel names the server that was the replica at first.
+    pub fn taken_over(&self) {
+        let port = self.servers[1].port().to_string();
+        let names = |sentinel: &Server| {
+            let told = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]);
+            let [_, named]: [String; 2] = redis::from_redis_value(told).expect("a host and a port");
+            named == port
+        };
+        within(FAILOVER, "a sentinel names the replica", || self.sentinels.iter().any(names));
     }
 
     /// Which of the servers takes writes.
