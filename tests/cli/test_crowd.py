@@ -16,6 +16,9 @@ from support.servers import Server
 COUNT = ["sh", "-c", 'read n <"$0"; echo $((n + 1)) >"$0"; echo "$REDLOCK_FENCE" >>"$0.fences"']
 """Loses a count if another does the same meanwhile."""
 
+PATIENT = ["--node-timeout", "5s", "--connect-timeout", "10s"]
+"""A machine that runs so many programs answers late."""
+
 
 def crowd(redlock: Redlock, runs: int, at_once: int, words: list[str]) -> Counter[int]:
     """Starts so many, never more than `at_once` of them together; returns how often each exit status came."""
@@ -33,7 +36,7 @@ def crowd(redlock: Redlock, runs: int, at_once: int, words: list[str]) -> Counte
 
     for _ in range(runs):
         until(has_room, "one ends", limit_s=60)
-        present.append(redlock.start("run", *words))
+        present.append(redlock.start("run", *PATIENT, *words))
     until(lambda: has_room() and not present, "all end", limit_s=100)
     return statuses
 

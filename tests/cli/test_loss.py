@@ -13,7 +13,7 @@ import pytest
 from cli.conftest import every_launcher
 from cli.diary import diary_ns
 from cli.redlock import Redlock, one_line, taken
-from cli.running import Ended
+from cli.running import Ended, group_of
 from conformance.history import SLACK_MS
 from conformance.story import slot_key
 from conformance.test_waiting import calls
@@ -25,11 +25,12 @@ LOST = 76
 
 SLACK_S = SLACK_MS / 1000
 
-TTL_MS = 3000
+TTL_MS = 4500
 MARGIN_MS = 1000
 """As long as the machine may be late: nobody else has the lock before it is over."""
 
-TIMES = ["-t", f"{TTL_MS}ms", "--margin", f"{MARGIN_MS}ms", "--kill-after", "300ms"]
+TIMES = ["-t", f"{TTL_MS}ms", "--margin", f"{MARGIN_MS}ms", "--kill-after", "1s"]
+"""The command has a second to write down the signal that asks it to end."""
 
 
 @pytest.fixture
@@ -118,9 +119,12 @@ def test_when_it_is_asked_to_end(
 
 def test_killed_without_being_asked(redlock: Redlock, own_node: Server, proxy: Proxy, name: str) -> None:
     running = redlock.at(proxy.url).hold(*TIMES, "--on-loss", "kill", name, work=["--beat", "--catch", "TERM"])
+    (began,) = redlock.diary.of("begin")
     proxy.requests(HOLD)
-    ended = running.end(TTL_MS / 1000 + SLACK_S)
+    until(lambda: not group_of(began.pid), "it is killed", limit_s=TTL_MS / 1000 + SLACK_S)
+    # Only the margin is left, and the program waits for its release before it ends.
     expires_ns = expiry_ns(own_node, name)
+    ended = running.end(2 * SLACK_S)
     assert ended.status == LOST
     assert not redlock.diary.signals()
     assert redlock.diary.last_ns() < expires_ns
@@ -163,13 +167,13 @@ def test_the_lock_is_gone(redlock: Redlock, own_node: Server, name: str, taken_b
 @every_launcher
 def test_the_longest_hold(redlock: Redlock, own_node: Server, name: str) -> None:
     at = redlock.at(own_node)
-    # Renewals go on until then.
-    options = ["-t", "1500ms", "--max-hold", "2500ms", "--margin", "500ms", "--kill-after", "500ms"]
+    # Renewals go on until then. Without them the end would come 1.5 s sooner.
+    options = ["-t", "4500ms", "--max-hold", "6s", "--margin", "500ms", "--kill-after", "1s"]
     running = at.hold(*options, name, work=["--beat", "--catch", "TERM"])
     (began,) = at.diary.of("begin")
     term = at.diary.caught("TERM")
     expires_ns = expiry_ns(own_node, name)
-    assert abs((term.at_ns - began.at_ns) / 1e6 - (2500 - 500 - 500)) < SLACK_MS
+    assert abs((term.at_ns - began.at_ns) / 1e6 - (6000 - 500 - 1000)) < SLACK_MS
     waiter = at.start("run", name, "--", *at.work("--beat"))
     ended = running.end()
     assert ended.status == LOST
@@ -219,13 +223,13 @@ def test_nobody_reads_what_it_says(redlock: Redlock, own_node: Server, proxy: Pr
 def test_frozen_servers(redlock: Redlock, start_nodes: Callable[..., Cluster], name: str) -> None:
     nodes = start_nodes(3)
     at = redlock.at(nodes)
-    running = at.hold("-t", "2s", name, work=["--beat", "--catch", "TERM"])
+    running = at.hold("-t", "4s", "--kill-after", "1s", name, work=["--beat", "--catch", "TERM"])
     nodes[0].freeze()
     frozen = diary_ns()
-    until(lambda: diary_ns() - frozen > 2.2e9, "a minority is of no importance: the ttl is over")
+    until(lambda: diary_ns() - frozen > 4.2e9, "a minority is of no importance: the ttl is over")
     assert running.runs
     nodes[1].freeze()
-    ended = running.end(2 + SLACK_S)
+    ended = running.end(4 + SLACK_S)
     assert ended.status == LOST
     assert at.diary.signals() == ["TERM"]
     assert_said(ended, name)
@@ -251,11 +255,12 @@ def test_killed_servers(redlock: Redlock, start_nodes: Callable[..., Cluster], n
 
 def test_a_stopped_command_is_killed(redlock: Redlock, own_node: Server, name: str) -> None:
     """It is continued for the end that it is asked for, and killed even if it is stopped again."""
-    running = redlock.at(own_node).hold("-t", "1500ms", name, work=["--end-on", "TERM", "--forks", "1"])
+    options = ["-t", "4500ms", "--kill-after", "1500ms"]
+    running = redlock.at(own_node).hold(*options, name, work=["--end-on", "TERM", "--forks", "1"])
     for each in redlock.diary.begun(2):
         os.kill(each.pid, signal.SIGSTOP)
     own_node.freeze()
-    ended = running.end(1.5 + SLACK_S)
+    ended = running.end(4.5 + SLACK_S)
     assert ended.status == LOST
     assert redlock.diary.signals() == ["TERM"] * 2, "it was continued"
 
@@ -263,9 +268,10 @@ def test_a_stopped_command_is_killed(redlock: Redlock, own_node: Server, name: s
 @pytest.mark.parametrize("group", ["own", "session"])
 def test_a_command_in_another_group(redlock: Redlock, own_node: Server, name: str, group: str) -> None:
     """The command is our child, and is met wherever it has gone; see the page for what it starts there."""
-    running = redlock.at(own_node).hold("-t", "1500ms", name, work=["--catch", "TERM", "--group", group])
+    options = ["-t", "4500ms", "--kill-after", "1500ms"]
+    running = redlock.at(own_node).hold(*options, name, work=["--catch", "TERM", "--group", group])
     own_node.freeze()
-    ended = running.end(1.5 + SLACK_S)
+    ended = running.end(4.5 + SLACK_S)
     assert ended.status == LOST
     assert redlock.diary.signals() == ["TERM"]
     assert redlock.programs.only(), "it is dead"
@@ -314,8 +320,8 @@ def reset(network: Network, nodes: Cluster) -> None:
     """Breaks all connections, and waits until the lock has been extended on each node over another one."""
     for proxy in network.proxies:
         proxy.reset()
-    # One extension may have been under way.
-    enough = [calls(server, "pexpire") + 2 for server in nodes]
+    # Each extension counts twice, for the lock and for its fence. One may have been under way.
+    enough = [calls(server, "pexpire") + 4 for server in nodes]
     until(
         lambda: all(calls(server, "pexpire") >= number for server, number in zip(nodes, enough, strict=True)),
         "it is extended again",
@@ -326,7 +332,7 @@ def test_connections_that_break(redlock: Redlock, start_nodes: Callable[..., Clu
     """That is no loss: they are made again."""
     nodes = start_nodes(3)
     with Network(nodes) as network:
-        running = redlock.at(*network.urls).hold("-t", "1500ms", name, work=["--catch", "TERM"])
+        running = redlock.at(*network.urls).hold("-t", "3s", name, work=["--catch", "TERM"])
         for _ in range(3):
             reset(network, nodes)
         redlock.end_work()

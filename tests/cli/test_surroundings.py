@@ -92,6 +92,7 @@ def test_a_job_in_the_background_of_a_script(redlock: Redlock, name: str) -> Non
     """A shell without job control has it ignore INT and QUIT. The command does too, and TERM ends it."""
     running = redlock.shell(f"redlock run {shlex.quote(name)} -- $work & echo $!; wait $!; echo status=$?")
     redlock.diary.begun()
+    until(lambda: running.out.endswith("\n"), "the shell tells its number")
     job = int(running.out)
     os.kill(job, signal.SIGINT)
     os.kill(job, signal.SIGQUIT)
@@ -111,8 +112,9 @@ def test_a_trap_of_a_script(redlock: Redlock, name: str) -> None:
 
 def test_timeout_of_coreutils(redlock: Redlock, node: Server, name: str) -> None:
     """It signals its own group, in which we are and the command is not."""
+    # The command has begun by then.
     running = redlock.programs.start(
-        ["timeout", "0.5", "redlock", "run", name, "--", *redlock.work("--end-on", "TERM")], env=redlock.environment()
+        ["timeout", "5", "redlock", "run", name, "--", *redlock.work("--end-on", "TERM")], env=redlock.environment()
     )
     assert running.end().status == 124
     assert redlock.diary.signals() == ["TERM"]
@@ -141,14 +143,19 @@ class Container:
         self.redlock = redlock
         self._command = container()
 
-    def start(self, *words: str) -> int:
-        """Starts it, and returns the id of its process outside."""
+    def start(self, *words: str) -> None:
+        """Starts it. It may end before anybody looks."""
+        self._words = words
         self.running = self.redlock.programs.start([*self._command, "redlock", *words], env=self.redlock.environment())
+
+    def pid(self) -> int:
+        """Waits until it has begun, and returns the id of its process outside."""
         found: list[int] = []
 
         def started() -> bool:
             children = psutil.Process(self.running.pid).children()
-            found.extend(child.pid for child in children if child.cmdline()[-len(words) :] == list(words))
+            words = list(self._words)
+            found.extend(child.pid for child in children if child.cmdline()[-len(words) :] == words)
             return bool(found)
 
         until(started, "it has begun in the container")
@@ -164,9 +171,9 @@ def first(redlock: Redlock) -> Container:
 @every_launcher
 def test_the_first_process_passes_its_signals_on(redlock: Redlock, first: Container, node: Server, name: str) -> None:
     """The system does nothing with a signal to the first process that it does not handle."""
-    pid = first.start("run", name, "--", *redlock.work("--end-on", "TERM", "--status", "4"))
+    first.start("run", name, "--", *redlock.work("--end-on", "TERM", "--status", "4"))
     redlock.diary.begun()
-    os.kill(pid, signal.SIGTERM)
+    os.kill(first.pid(), signal.SIGTERM)
     assert first.running.end(SLACK_S).status == 4
     assert redlock.diary.signals() == ["TERM"]
     assert not node.has(name)
@@ -178,9 +185,9 @@ def test_the_first_process_ends_while_it_waits(
     redlock: Redlock, first: Container, node: Server, name: str, name_of: str
 ) -> None:
     taken(node, name)
-    pid = first.start("run", name, "--", *redlock.work())
+    first.start("run", name, "--", *redlock.work())
     waiting(node, name, first.running)
-    os.kill(pid, signal.Signals[f"SIG{name_of}"])
+    os.kill(first.pid(), signal.Signals[f"SIG{name_of}"])
     assert first.running.end(SLACK_S).status == STATUS[name_of]
 
 
@@ -211,9 +218,9 @@ def test_a_command_of_the_first_process_that_goes_to_the_background(
 
 
 def test_the_first_process_of_a_container_is_killed(redlock: Redlock, first: Container, name: str) -> None:
-    pid = first.start("run", "-t", "1s", name, "--", *redlock.work("--catch", "TERM"))
+    first.start("run", "-t", "3s", name, "--", *redlock.work("--catch", "TERM"))
     redlock.diary.begun()
-    os.kill(pid, signal.SIGKILL)
+    os.kill(first.pid(), signal.SIGKILL)
     first.running.end(SLACK_S)
     until(redlock.programs.only, "nobody is left", limit_s=SLACK_S)
 

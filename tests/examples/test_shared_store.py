@@ -12,7 +12,8 @@ from examples.shared_store import SharedStore, StaleFence
 from support.clock import until
 from support.servers import Server
 
-TTL_S = 0.3
+PAUSED_S = 0.3
+"""The ttl of whoever comes too late."""
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def store(tmp_path: Path) -> SharedStore:
 @pytest.fixture
 def client() -> Iterator[redlock.Redlock]:
     """Its locks end by themselves, as those of a process that is paused."""
-    with Server() as server, redlock.Redlock(server.url, ttl=TTL_S, auto_renew=False) as client:
+    with Server() as server, redlock.Redlock(server.url, auto_renew=False) as client:
         yield client
 
 
@@ -52,7 +53,7 @@ def test_a_write_is_refused_behind_any_later_access(store: SharedStore) -> None:
 
 
 def test_a_paused_writer_comes_too_late(client: redlock.Redlock, store: SharedStore) -> None:
-    writer, reader = client.lock("page"), client.lock("page", shared=True)
+    writer, reader = client.lock("page", ttl=PAUSED_S), client.lock("page", shared=True)
     writer.acquire()
     late = writer.fence
     assert late is not None
@@ -65,7 +66,7 @@ def test_a_paused_writer_comes_too_late(client: redlock.Redlock, store: SharedSt
 
 
 def test_a_paused_reader_comes_too_late(client: redlock.Redlock, store: SharedStore) -> None:
-    reader, writer = client.lock("page", shared=True), client.lock("page")
+    reader, writer = client.lock("page", ttl=PAUSED_S, shared=True), client.lock("page")
     reader.acquire()
     late = reader.fence
     assert late is not None
