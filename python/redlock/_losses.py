@@ -47,13 +47,16 @@ class _Losses:
                 self.watches.pop(number, None)
 
 
-def waiting_for(descriptor: int) -> Callable[[], object]:
-    """Find out how to wait for a descriptor. eventlet takes `poll` away, and its `select` takes every descriptor."""
+def waiting_for(descriptor: int, limit: float | None = None) -> Callable[[], object]:
+    """Find out how to wait for a descriptor, for `limit` seconds at most.
+
+    eventlet takes `poll` away, and its `select` takes every descriptor.
+    """
     if not hasattr(select, "poll"):
-        return lambda: select.select([descriptor], [], [])
+        return lambda: select.select([descriptor], [], [], limit)
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    return poll.poll
+    return lambda: poll.poll(None if limit is None else limit * 1000)
 
 
 # It is reentrant, because a signal handler may interrupt the thread that has it.

@@ -31,6 +31,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+_LOOK = 0.25
+"""Seconds between two looks for a signal. One that comes just before a system call does not interrupt it."""
+
 _TAKER = "a lock of redlock (redlock.asyncio has one for coroutine functions)"
 _ELECTION = "an election of redlock (redlock.asyncio has one for coroutine functions)"
 
@@ -118,7 +121,7 @@ class Lock(OnlyWith, _native.Lock):
     def _campaign(self, stop: Stop) -> None:
         """Acquire without a timeout. Raises `Stopped` if `stop` begins before, in whichever thread or greenlet."""
         queue = _native.Queue()
-        wait = _losses.waiting_for(queue.fileno())
+        wait = _losses.waiting_for(queue.fileno(), _LOOK)
         with stop.calling(queue.wake):
             number = queue.acquire(self, True, None)
             try:

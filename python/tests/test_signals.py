@@ -66,6 +66,38 @@ except KeyboardInterrupt:
     assert not server.has(name)
 
 
+@pytest.mark.parametrize("waiter", WAITERS)
+def test_ctrl_c_that_interrupts_no_system_call_ends_a_wait(
+    client: redlock.Redlock, server: Server, name: str, hung: str, waiter: str
+) -> None:
+    """As one that comes just before the call: here the system gives it to another thread."""
+    program = f"""
+import signal, threading
+import redlock
+signal.signal(signal.SIGINT, signal.default_int_handler)
+client, name, hung = redlock.Redlock({server.url!r}, ttl=60), {name!r}, {hung!r}
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+# It waits by the time that the signal comes.
+threading.Timer(0.3, print, ["here"], {{"flush": True}}).start()
+try:
+    {WAITERS[waiter]}
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    with (
+        client.lock(name),
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        before = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        assert time.monotonic() - before < 0.3 + SLACK
+        assert process.wait(LIMIT) == 0
+
+
 CALLS = {
     "try": "other.acquire(blocking=False)",
     "acquire": "other.acquire()",
@@ -230,7 +262,7 @@ def test_an_exception_of_a_handler_comes_out(client: redlock.Redlock, name: str)
     former = signal.signal(signal.SIGALRM, fail)
     try:
         with client.lock(name):
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
             with pytest.raises(KeyError):
                 client.lock(name).acquire(timeout=20)
     finally:
@@ -240,7 +272,7 @@ def test_an_exception_of_a_handler_comes_out(client: redlock.Redlock, name: str)
 
 
 @contextlib.contextmanager
-def alarm(handler: Callable[..., object], delay: float = 0.05) -> Generator[None]:
+def alarm(handler: Callable[..., object], delay: float = 0.3) -> Generator[None]:
     former = signal.signal(signal.SIGALRM, handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, delay)
