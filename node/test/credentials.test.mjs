@@ -401,21 +401,21 @@ test("nothing of it is ever an unhandled rejection, and one warning says that it
 });
 
 test("a client with a function lets the process end at once, also while the function is called", async () => {
-  const login = await user({ expiresIn: 200 });
-  const body = `
+  const login = await user();
+  const body = (expiresIn) => `
     import { Redlock } from "redlock-rs";
     let calls = 0;
     const credentials = () => {
       calls += 1;
-      if (calls === 1) return ${JSON.stringify(login)};
+      if (calls === 1) return ${JSON.stringify({ ...login, expiresIn })};
       console.log("called again");
       return new Promise(() => undefined);
     };
     globalThis.client = new Redlock(${JSON.stringify(server.url)}, { credentials });
     await (await client.lock("ending").acquire()).release();
   `;
-  const idle = run(`${body} console.log("idle");`);
-  const hanging = run(`${body} while (calls < 2) await new Promise((resolve) => setTimeout(resolve, 5));`);
+  const idle = run(`${body(60_000)} console.log("idle");`);
+  const hanging = run(`${body(200)} while (calls < 2) await new Promise((resolve) => setTimeout(resolve, 5));`);
   assert.equal((await ends(idle)).output, "idle\n");
   assert.equal((await ends(hanging)).output, "called again\n");
 });

@@ -171,10 +171,10 @@ test("a subscriber that throws and that nobody expects ends the process, which r
 test("a subscriber that blocks costs no lock its renewal", async () => {
   const { output } = await ends(
     local(`
-      const held = await lock("held", { ttl: 300 }).acquire();
+      const held = await lock("held", { ttl: 1_000 }).acquire();
       let blocked = false;
       subscribe("redlock:lock", () => {
-        for (const end = performance.now() + 900; performance.now() < end; );
+        for (const end = performance.now() + 1_500; performance.now() < end; );
         blocked = held.held;
       });
       lose(await lock("other").acquire(), "taken");

@@ -5,7 +5,7 @@ import { after, before, test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import fc from "fast-check";
-import { Redlock } from "redlock-rs";
+import { LockTimeout, Redlock } from "redlock-rs";
 import { BRIEF, could, distinct, GRAIN, outcomes, PATIENT, passed, settled, start, THEIRS } from "./model.mjs";
 import { cluster, fresh, until } from "./servers.mjs";
 
@@ -17,6 +17,8 @@ const TTLS = [LONG, LONG, LONG, SHORT];
 const SECOND = [2, 3];
 /** How long others may have the key. */
 const MOMENT = 100;
+/** How long a call waits that makes connections. */
+const WARMING = 1_000;
 const LIMIT = 5_000;
 
 let servers;
@@ -27,7 +29,8 @@ before(async () => {
   // This makes and keeps every connection that will be used. Without it a lock may be acquired without some node.
   keeper = [1, 3].map((count) => new Redlock(urls(count)));
   await Promise.all(servers.map((server) => server.ask("SET", "warm", THEIRS)));
-  await Promise.all(keeper.map((client) => assert.rejects(client.lock("warm").acquire({ timeout: MOMENT }))));
+  const warm = (client) => assert.rejects(client.lock("warm").acquire({ timeout: WARMING }), LockTimeout);
+  await Promise.all(keeper.map(warm));
 });
 after(() => Promise.all(servers.map((server) => server.stop())));
 

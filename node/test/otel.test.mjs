@@ -121,9 +121,9 @@ test("Prometheus scrapes a running program", async (t) => {
       await lock.acquire();
       await redlock.lock("used").using(() => undefined);
       await redlock.lock("used").using(() => undefined);
-      const other = redlock.lock(lock.name).acquire({ timeout: 100 }).catch(() => undefined);
+      const other = redlock.lock(lock.name).acquire({ timeout: 500 }).catch(() => undefined);
       lose(await redlock.lock("lost").acquire(), "taken");
-      const renewed = await redlock.lock("renewed", { ttl: 300 }).acquire();
+      const renewed = await redlock.lock("renewed", { ttl: 1_000 }).acquire();
       const lasting = redlock.lock(lock.name).acquire().catch(() => undefined);
       await other;
       const count = () => stats().redlock_renewal_margin_ratio.points.length;

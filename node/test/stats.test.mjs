@@ -91,7 +91,7 @@ test("an acquire is counted by how it ended, and by whether others held the lock
   const [one, other] = [redlock.lock(name), redlock.lock(name)];
   assert.equal(await growth(acquires, { outcome: "acquired", contended: "false" }, () => one.acquire()), 1);
   assert.equal(total("redlock_held"), 1);
-  const timeout = () => other.acquire({ timeout: 50 }).catch(() => undefined);
+  const timeout = () => other.acquire({ timeout: 500 }).catch(() => undefined);
   assert.equal(await growth(acquires, { outcome: "timeout" }, timeout), 1);
   const waiting = other.acquire();
   await until(() => total("redlock_waiting") === 1);
@@ -121,7 +121,7 @@ test("an aborted acquire is counted as cancelled", async () => {
 });
 
 test("losses are counted by reason, and renewals with their margin", async () => {
-  const lock = await redlock.lock(fresh(), { ttl: 300 }).acquire();
+  const lock = await redlock.lock(fresh(), { ttl: 1_000 }).acquire();
   const before = total("redlock_renewal_margin_ratio");
   await until(() => total("redlock_renewal_margin_ratio") > before);
   assert.ok(total("redlock_renewals_total", { outcome: "renewed" }) > 0);

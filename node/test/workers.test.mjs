@@ -64,7 +64,7 @@ test("a worker that ends after a lock was taken, and before its caller continues
     const { Redlock } = require("redlock-rs");
     const { parentPort, workerData } = require("node:worker_threads");
     const redlock = new Redlock(workerData, { ttl: 600_000 });
-    const first = redlock.lock("first", { ttl: 100, autoRenew: false });
+    const first = redlock.lock("first", { ttl: 300, autoRenew: false });
     const lock = redlock.lock("between");
     first.acquire().then(() => {
       // It runs in the turn in which the lock is taken.

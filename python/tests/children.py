@@ -135,12 +135,12 @@ class Busy:
     """Locks of both faces that are held, waited for, extended, and acquired at any moment."""
 
     def __init__(self, urls: list[str], name: str) -> None:
-        self._client = redlock.Redlock(urls, ttl=3)
-        self._aclient = aio.Redlock(urls, ttl=3)
+        self._client = redlock.Redlock(urls, ttl=9)
+        self._aclient = aio.Redlock(urls, ttl=9)
         self._name = name
         self._end = threading.Event()
-        # Each is renewed once a second.
-        self.held = [self._client.lock(f"{name}-held-{number}") for number in range(30)]
+        # Each is renewed every 3 s, so that a renewal runs at nearly any moment.
+        self.held = [self._client.lock(f"{name}-held-{number}") for number in range(90)]
         for lock in self.held:
             lock.acquire()
         self._began = threading.Barrier(4)

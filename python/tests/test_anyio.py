@@ -1,6 +1,8 @@
 """anyio, over asyncio and over trio, and trio by itself."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -82,26 +84,30 @@ def test_a_loss_ends_the_tasks_of_the_body(aclient: aio.Redlock, name: str) -> N
 def test_a_cancelled_scope_ends_an_election(aclient: aio.Redlock, server: Server, name: str) -> None:
     ended: list[str] = []
 
-    async def lead(lock: aio.Lock) -> str:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(work, lock)
-        return "led"
+    def leads(end: Callable[[], None]) -> Callable[[aio.Lock], Coroutine[Any, Any, str]]:
+        async def work(_: aio.Lock) -> None:
+            # The end comes when this body waits.
+            asyncio.get_running_loop().call_soon(end)
+            try:
+                await anyio.sleep(LIMIT)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await anyio.sleep(0.01)
+                ended.append("work")
 
-    async def work(_: aio.Lock) -> None:
-        try:
-            await anyio.sleep(LIMIT)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.sleep(0.01)
-            ended.append("work")
+        async def lead(lock: aio.Lock) -> str:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(work, lock)
+            return "led"
+
+        return lead
 
     async def main() -> None:
         election = aclient.election(name)
-        with anyio.move_on_after(0.1) as scope:
-            await election.run(lead)
+        with anyio.CancelScope() as scope:
+            await election.run(leads(scope.cancel))
         assert scope.cancelled_caught
-        asyncio.get_running_loop().call_later(0.1, election.stop)
-        assert await election.run(lead) is None
+        assert await election.run(leads(election.stop)) is None
 
     anyio.run(main)
     assert ended == ["work"] * 2

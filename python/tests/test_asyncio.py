@@ -131,7 +131,7 @@ async def test_many_tasks(aclient: aio.Redlock, name: str) -> None:
 async def test_a_loss_cancels_the_body(aclient: aio.Redlock, server: Server, name: str) -> None:
     task = asyncio.current_task()
     assert task is not None
-    lock = aclient.lock(name, ttl=0.3)
+    lock = aclient.lock(name, ttl=1)
     with pytest.raises(redlock.LockLost) as raised:
         async with lock:
             server.command("DEL", name)
@@ -213,7 +213,7 @@ async def test_a_loss_inside_a_timeout(aclient: aio.Redlock, name: str) -> None:
 
 
 async def test_an_old_loss_is_told_and_does_not_end_a_new_body(aclient: aio.Redlock, name: str) -> None:
-    lock = aclient.lock(name, ttl=0.1, auto_renew=False)
+    lock = aclient.lock(name, ttl=0.5, auto_renew=False)
     losses: list[redlock.LockLost] = []
     lock.on_lost(losses.append)
     await lock.acquire()

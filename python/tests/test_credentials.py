@@ -155,14 +155,15 @@ async def test_the_default_clients(server: Server, url: str, name: str, monkeypa
 
 @pytest.mark.parametrize("coroutine", [False, True], ids=["function", "coroutine function"])
 def test_a_new_login_goes_into_live_connections(server: Server, url: str, name: str, *, coroutine: bool) -> None:
-    service = Service(server, name, timedelta(seconds=2))
+    life = 6
+    service = Service(server, name, timedelta(seconds=life))
     provider: Any = service.alogin if coroutine else service.login
     with redlock.Redlock(url, credentials=provider, ttl=30) as client:
         lock, waits = client.lock(name), client.lock(name)
         lock.acquire()
-        assert not waits.acquire(timeout=0.1), "the background has connections, too"
+        assert not waits.acquire(timeout=0.5)
+        until(lambda: len(service.users()) > 1, "the background has connections, too")
         before = service.users()
-        assert len(before) > 1
         assert set(before.values()) == {f"{name}-1"}
 
         def replaced() -> bool:
@@ -172,7 +173,7 @@ def test_a_new_login_goes_into_live_connections(server: Server, url: str, name: 
             return all(users[number] != user for number, user in before.items())
 
         until(replaced)
-        assert 1 < service.times[1] - service.times[0] < 2, "ahead of its end"
+        assert life / 2 < service.times[1] - service.times[0] < life, "ahead of its end"
         assert len({*service.threads}) == 1
         assert len({*service.loops}) == int(coroutine), "the loop stays"
         lock.release()
@@ -208,18 +209,23 @@ async def test_its_exception_is_the_cause(
     *,
     coroutine: bool,
 ) -> None:
+    # Each client has its own, because the engine may call one again meanwhile.
     raised: list[BaseException] = []
+    araised: list[BaseException] = []
 
-    def fail() -> Any:
-        secret = SECRET
-        raised.append(kind(secret))
-        raise raised[-1]
+    def provider(raised: list[BaseException]) -> Any:
+        def fail() -> Any:
+            secret = SECRET
+            raised.append(kind(secret))
+            raise raised[-1]
 
-    async def afail() -> Any:
-        fail()
+        async def afail() -> Any:
+            fail()
 
-    provider: Any = afail if coroutine else fail
-    client, aclient = (face.Redlock(url, credentials=provider, timeout=0) for face in (redlock, aio))
+        return afail if coroutine else fail
+
+    client = redlock.Redlock(url, credentials=provider(raised), timeout=0)
+    aclient = aio.Redlock(url, credentials=provider(araised), timeout=0)
     with pytest.raises(redlock.LockUnavailable) as blocking:
         client.lock(name).acquire()
     with pytest.raises(redlock.LockUnavailable) as inspected:
@@ -230,7 +236,7 @@ async def test_its_exception_is_the_cause(
     await asyncio.sleep(0.06)  # for so long, a client gets the last failure of any connect to the address
     with pytest.raises(redlock.LockUnavailable) as in_asyncio:
         await aclient.lock(name).acquire()
-    assert in_asyncio.value.__cause__ is raised[1]
+    assert in_asyncio.value.__cause__ is araised[0]
     for error in (blocking.value, inspected.value, in_asyncio.value):
         assert f"the credentials provider failed: {kind.__name__}]" in str(error)
         assert SECRET not in f"{error} {error!r} {error.args} {error.nodes} {client!r} {client.lock(name)!r}"
@@ -625,7 +631,8 @@ def test_the_end_of_the_interpreter(run: Run, server: Server, name: str, program
     first = "client, began = redlock.Redlock(url, credentials=provider), threading.Event()\n"
     done = run(program + first + HANGS[end], "-X", "dev", "-W", "error")
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
-    assert time.monotonic() - began < 1 + 2 * SLACK, "it waits for nothing"
+    # An interpreter starts and ends in this time. The engine gives up a call after 10 s.
+    assert time.monotonic() - began < 8, "it waits for nothing"
     until(lambda: not server.has(name))
 
 
@@ -646,15 +653,15 @@ def tick():
 
 def blocks():
     before = len(ticks)
-    ctypes.CDLL(None).usleep(200_000)
-    time.sleep(0.01)
-    assert len(ticks) - before > 5, ticks
+    while len(ticks) - before <= 5:
+        ctypes.CDLL(None).usleep(200_000)
+        time.sleep(0.01)
     return provider()
 
 async def waits():
     before = len(ticks)
-    await asyncio.sleep(0.2)
-    assert len(ticks) - before > 5, ticks
+    while len(ticks) - before <= 5:
+        await asyncio.sleep(0.2)
     return provider()
 
 ticker = spawn(tick)

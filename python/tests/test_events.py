@@ -159,7 +159,7 @@ def test_a_node_that_is_silent_and_answers_again(caplog: pytest.LogCaptureFixtur
         return [vars(record)["code"] for record in caplog.records if vars(record).get("fields", {}).get("node") == url]
 
     with Server() as first, Server() as second, Server() as third:
-        client = redlock.Redlock([first.url, second.url, third.url], node_timeout=0.1)
+        client = redlock.Redlock([first.url, second.url, third.url], node_timeout=0.5)
 
         def told(code: str) -> bool:
             with client.lock(name):
@@ -208,8 +208,10 @@ def test_what_a_handler_raises_stops_nothing(
     hooked: list[object] = []
     error = KeyError("on purpose")
 
-    def fail(_: logging.LogRecord) -> None:
-        raise error
+    def fail(record: logging.LogRecord) -> None:
+        # A node may be silent for a moment, which is logged too.
+        if record.name == "redlock.lock":
+            raise error
 
     def hook(args: threading.ExceptHookArgs) -> None:
         hooked.append(args.exc_value)
@@ -230,7 +232,9 @@ def test_a_handler_may_use_locks(
 ) -> None:
     fences: list[int] = []
 
-    def use(_: logging.LogRecord) -> None:
+    def use(record: logging.LogRecord) -> None:
+        if not about([record], name):
+            return
         for each in (client, memory):
             with each.lock(f"{name}-inside", timeout=LIMIT) as lock:
                 fences.append(lock.fence)
@@ -264,11 +268,11 @@ def test_a_handler_that_blocks_blocks_no_lock_and_a_burst_loses_the_oldest(
     try:
         for _ in range(burst):
             lose_one(memory, name)
-        with client.lock(name, ttl=1) as lock:
+        with client.lock(name, ttl=3) as lock:
             lock.extend()
             assert not client.lock(name).acquire(blocking=False)
             # It is renewed.
-            assert lock.wait_lost(1.2) is None
+            assert lock.wait_lost(3.3) is None
     finally:
         free.set()
     _events.flush()
@@ -556,6 +560,9 @@ with multiprocessing.get_context("fork").Pool(3, maxtasksperchild=4) as pool:
 def test_a_fork_waits_for_the_handler_that_runs(run: Run) -> None:
     program = """
 import os, threading, time
+from redlock import _events
+# On a slow machine the handler may have no turn for so long.
+_events._PATIENCE_AT_FORK = 5
 of_handler = threading.Lock()
 
 class Locks(logging.Handler):

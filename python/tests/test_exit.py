@@ -28,7 +28,7 @@ threads = [threading.Thread(target=client.lock(name).acquire, daemon=True) for _
 for thread in threads:
     thread.start()
 # Behind them in the queue, so that they wait by now.
-assert not client.lock(name).acquire(timeout=0.2)
+assert not client.lock(name).acquire(timeout=0.5)
 """,
     "a thread works": """
 import contextlib, threading
@@ -45,7 +45,7 @@ threading.Thread(target=work, daemon=True).start()
 started.wait()
 """,
     "somebody listens": """
-lock = client.lock(name, ttl=0.3)
+lock = client.lock(name, ttl=2)
 lock.on_lost(print)
 lock.acquire()
 """,
@@ -66,7 +66,7 @@ async def main():
     lock = client.lock(name)
     await lock.acquire()
     tasks = [asyncio.create_task(client.lock(name).acquire()) for _ in range(3)]
-    assert not await client.lock(name).acquire(timeout=0.2)
+    assert not await client.lock(name).acquire(timeout=0.5)
     # Somebody else keeps it, as applications do.
     asyncio.lock = lock
 
@@ -82,7 +82,7 @@ async def main():
     async with client.lock(name):
         waiter = asyncio.create_task(client.lock(name).acquire())
         # Behind it in the queue, so that it waits by now.
-        assert not await client.lock(name).acquire(timeout=0.2)
+        assert not await client.lock(name).acquire(timeout=0.5)
         held.set()
         await waiter
 

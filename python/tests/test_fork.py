@@ -1,5 +1,7 @@
 """Forks: the parent keeps its locks, and the child starts with none."""
 
+from textwrap import indent
+
 import pytest
 from conftest import Run, Start
 from server import LIMIT, Nodes, Server
@@ -33,17 +35,16 @@ with lock:
             except redlock.LockNotHeld:
                 continue
             raise SystemExit(f"{{call}} found it held")
-        assert not lock.acquire(timeout=0.2)
+        assert not lock.acquire(timeout=0.5)
+    else:
+        # In the block, so that the parent holds the lock until the child has ended.
+{indent(PARENT, 8 * " ")}
 if pid == 0:
     with client.lock(name + "-child") as other, redlock.lock(name + "-default"):
         other.check()
     {EXITS[way]}
 """
-    # The parent's part is inside the block too, because the child must not leave it.
-    program = program.replace(
-        "if pid == 0:\n    with", "if pid != 0:\n    lock.acquire(blocking=False)\nif pid == 0:\n    with"
-    )
-    done = run(program + PARENT, "-W", "error::ResourceWarning")
+    done = run(program, "-W", "error::ResourceWarning")
     assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
     assert not server.has(name)
 
@@ -71,9 +72,10 @@ def test_a_child_that_drops_a_client_leaves_the_parents_connections(start: Start
     before = connections()
     program = """
 import gc, os, sys
-other = client.lock(name + "-other")
+# No renewal comes meanwhile, which would make a connection of its own.
+other = client.lock(name + "-other", ttl=60)
 with other:
-    lock = client.lock(name)
+    lock = client.lock(name, ttl=60)
     lock.acquire()
 print("held", flush=True)
 sys.stdin.readline()
@@ -262,7 +264,7 @@ print("parent")
 """
     done = run(program, "-W", "error::ResourceWarning", nodes=nodes)
     assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
-    keys = [f"{name}-{which}" for which in ("held-0", "held-29", "busy", "loop", "child")]
+    keys = [f"{name}-{which}" for which in ("held-0", "held-89", "busy", "loop", "child")]
     until(lambda: not any(nodes.having(key) for key in keys))
 
 
@@ -270,15 +272,15 @@ def test_a_child_keeps_no_lock_of_a_dead_parent_alive(start: Start, nodes: Nodes
     program = """
 import asyncio, os, signal, sys
 from redlock import asyncio as aio
-lock, alock = client.lock(name, ttl=1), aio.Redlock(urls).lock(name + "-aio", ttl=1)
+lock, alock = client.lock(name, ttl=2), aio.Redlock(urls).lock(name + "-aio", ttl=2)
 lock.acquire()
 loop = asyncio.new_event_loop()
 loop.run_until_complete(alock.acquire())
 parent = os.getpid()
 if os.fork() == 0:
     os.kill(parent, signal.SIGKILL)
-    # Renews what is its own, so that it could renew the others too.
-    with client.lock(name + "-child", ttl=1):
+    # Renews what is its own before the others end, so that it could renew those too.
+    with client.lock(name + "-child", ttl=4):
         sys.stdin.read()
     sys.exit(0)
 signal.pause()

@@ -101,7 +101,8 @@ def test_loops_leave_no_descriptor(aclient: aio.Redlock, name: str, factory: Fac
     before = descriptors()
     for _ in range(20):
         once()
-    assert descriptors() == before
+    # A descriptor of an earlier test may still close meanwhile.
+    until(lambda: descriptors() <= before)
 
 
 @pytest.mark.parametrize("won", [False, True])
@@ -119,7 +120,7 @@ def test_a_closed_loop_gives_back_what_it_waited_for(
         runner.run(use(aclient, name))
     holder = client.lock(name)
     with holder:
-        assert not client.lock(name).acquire(timeout=0.1)
+        assert not client.lock(name).acquire(timeout=0.5)
     before = descriptors()
     if not won:
         holder.acquire()
@@ -174,7 +175,7 @@ holder.acquire()
 
 async def main():
     task = asyncio.create_task(aclient.lock(name).acquire())
-    assert not await aclient.lock(name).acquire(timeout=0.1)
+    assert not await aclient.lock(name).acquire(timeout=1)
 
 run(main())
 holder.release()
@@ -324,12 +325,12 @@ async def test_a_lock_that_came_too_late_is_acquired_again(
 
     def slow_once(queue: _calls.Queue, number: int) -> object:
         if not taken:
-            time.sleep(0.15)
+            time.sleep(0.6)
         taken.append(native(queue, number))
         return taken[-1]
 
     monkeypatch.setattr(_calls.Queue, "take", slow_once, raising=False)
-    lock = aclient.lock(name, ttl=0.1)
+    lock = aclient.lock(name, ttl=0.5)
     if take is enter:
         with pytest.raises(AssertionError):
             await enter(lock)
@@ -369,7 +370,7 @@ def test_an_error_does_not_keep_its_loop_from_ending(client: redlock.Redlock, ac
     errors: list[redlock.LockTimeout] = []
 
     async def main() -> weakref.ref[_calls.Queue]:
-        for lock in (aclient.lock(name, timeout=0), aclient.lock(name, timeout=0.01)):
+        for lock in (aclient.lock(name, timeout=0), aclient.lock(name, timeout=0.5)):
             try:
                 await enter(lock)
             except redlock.LockTimeout as error:

@@ -45,7 +45,7 @@ class Told:
 
 
 async def test_a_loss_is_told_in_time_while_all_nodes_are_frozen(nodes: Nodes, name: str) -> None:
-    client, aclient = redlock.Redlock(nodes.urls, ttl=1), aio.Redlock(nodes.urls, ttl=1)
+    client, aclient = redlock.Redlock(nodes.urls, ttl=3), aio.Redlock(nodes.urls, ttl=3)
     lock, alock = client.lock(name), aclient.lock(f"{name}-aio")
     told, atold = Told(lock), Told(alock)
 
@@ -82,7 +82,7 @@ async def test_a_loss_is_told_in_time_while_all_nodes_are_frozen(nodes: Nodes, n
 
 def test_callbacks_are_called_in_order_on_a_thread_of_ours(client: redlock.Redlock, name: str, server: Server) -> None:
     heard: list[tuple[int, str, str]] = []
-    lock = client.lock(name, ttl=0.3)
+    lock = client.lock(name, ttl=1)
     for number in range(3):
 
         def callback(error: redlock.LockLost, number: int = number) -> None:
@@ -199,7 +199,7 @@ def test_only_functions(client: redlock.Redlock) -> None:
 
 
 def test_waiting_for_a_loss(client: redlock.Redlock, name: str) -> None:
-    lock = client.lock(name, ttl=0.3, auto_renew=False)
+    lock = client.lock(name, ttl=1, auto_renew=False)
     with pytest.raises(redlock.LockNotHeld):
         lock.wait_lost(timeout=0)
     lock.acquire()
@@ -253,7 +253,7 @@ except KeyboardInterrupt:
 
 
 async def test_waiting_for_a_loss_in_asyncio(aclient: aio.Redlock, name: str) -> None:
-    lock = aclient.lock(name, ttl=0.3, auto_renew=False)
+    lock = aclient.lock(name, ttl=1, auto_renew=False)
     with pytest.raises(redlock.LockNotHeld):
         await lock.wait_lost()
     await lock.acquire()

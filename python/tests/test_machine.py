@@ -38,6 +38,9 @@ SECOND = (2, 3)
 MOMENT = 0.1
 """Seconds for which others may have the key."""
 
+WARMING = 1.0
+"""Seconds for which a call waits that makes connections."""
+
 BODIES = ["nothing", "raise", "steal", "delete", "release", "expire"]
 """The events in a block."""
 
@@ -445,7 +448,7 @@ def warm(one_and_five: dict[int, Nodes]) -> Iterator[Sequence[Server]]:
     with ThreadPoolExecutor(2) as executor:
         for count, client in kept.items():
             # Concurrent calls, as later, connect for each thread, and calls that wait connect for notifications.
-            waits = [executor.submit(client.lock("warm").acquire, timeout=MOMENT) for _ in range(2)]
+            waits = [executor.submit(client.lock("warm").acquire, timeout=WARMING) for _ in range(2)]
             assert not any(wait.result() for wait in waits)
             asyncio.run(denied([server.url for server in servers[:count]]))
     yield servers
@@ -455,7 +458,7 @@ def warm(one_and_five: dict[int, Nodes]) -> Iterator[Sequence[Server]]:
 
 async def denied(urls: list[str]) -> None:
     """Wait in a loop as well, because its calls have separate connections."""
-    assert not await aio.Redlock(urls).lock("warm").acquire(timeout=MOMENT)
+    assert not await aio.Redlock(urls).lock("warm").acquire(timeout=WARMING)
 
 
 @pytest.mark.timeout(3600)

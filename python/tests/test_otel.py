@@ -330,7 +330,8 @@ async def test_a_provider_that_fails_harms_no_lock(
         assert not server.has(name)
     finally:
         otel.uninstrument()
-    assert {record.name for record in caplog.records} == {"redlock.otel"}
+    # A node may be silent for a moment, which is logged too.
+    assert {record.name for record in caplog.records if record.name != "redlock.node"} == {"redlock.otel"}
 
 
 async def test_asyncio(traced: Traced, aclient: aio.Redlock, name: str) -> None:
@@ -634,7 +635,9 @@ def test_providers_can_be_replaced(caplog: pytest.LogCaptureFixture) -> None:
     finally:
         otel.uninstrument()
     assert [bool(observed(reader)) for reader in readers] == [False, False]
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    # A node of another test may be silent for a moment.
+    assert [record for record in warnings if record.name != "redlock.node"] == []
 
 
 def test_the_global_providers_may_be_set_later(run: Run) -> None:
@@ -691,7 +694,7 @@ redlock.count_by_name(10)
 for _ in range(5):
     with client.lock(name):
         pass
-lost = client.lock(name + "-lost", ttl=0.3)
+lost = client.lock(name + "-lost", ttl=1)
 lost.acquire()
 until(lambda: redlock.stats()["redlock_renewal_margin_ratio"].points)
 lose(lost, "taken")

@@ -17,13 +17,13 @@ from redlock import asyncio as aio
 FROZEN = """
 import asyncio, ctypes, sys
 from redlock import asyncio as aio
-lock, alock = client.lock(name, ttl=1), aio.Redlock(urls).lock(name + "-aio", ttl=1)
+lock, alock = client.lock(name, ttl=2), aio.Redlock(urls).lock(name + "-aio", ttl=2)
 lock.acquire()
 loop = asyncio.new_event_loop()
 loop.run_until_complete(alock.acquire())
 print(lock.fence, alock.fence, flush=True)
 # Unlike every other way to sleep, this one keeps the interpreter to itself.
-ctypes.PyDLL(None).usleep(3_000_000)
+ctypes.PyDLL(None).usleep(4_000_000)
 lock.check()
 alock.check()
 print(lock.fence, alock.fence, flush=True)
@@ -39,7 +39,7 @@ def test_nobody_finds_it_free_while_python_is_frozen(start: Start, nodes: Nodes,
     assert process.stdout is not None
     fences = process.stdout.readline()
     tries = 0
-    with redlock.Redlock(nodes.urls) as others, ThreadPoolExecutor(1) as executor:
+    with redlock.Redlock(nodes.urls, node_timeout=5) as others, ThreadPoolExecutor(1) as executor:
         thawed = executor.submit(process.stdout.readline)
         while not thawed.done():
             for each in (name, f"{name}-aio"):
@@ -102,7 +102,7 @@ async def end_it(lock: Lock, end: str, nodes: Nodes) -> None:
     del lock
     await ENDS[end](locks, nodes)
     await eventually(lambda: not nodes.having(name))
-    left = [800] * len(values)
+    left = [2_000] * len(values)
     for server, value, ttl in zip(nodes.servers, values, left, strict=True):
         server.command("SET", name, value, "PX", str(ttl))
     while any(ttl > 0 for ttl in left):
@@ -112,9 +112,9 @@ async def end_it(lock: Lock, end: str, nodes: Nodes) -> None:
 
 
 async def test_an_end_ends_the_renewal(nodes: Nodes, name: str) -> None:
-    client, aclient = redlock.Redlock(nodes.urls, ttl=1), aio.Redlock(nodes.urls, ttl=1)
+    client, aclient = redlock.Redlock(nodes.urls, ttl=3), aio.Redlock(nodes.urls, ttl=3)
     async with asyncio.TaskGroup() as ends:
         for end in ENDS:
-            options: redlock.Options = {"max_hold": 1} if end == "max_hold" else {}
+            options: redlock.Options = {"max_hold": 3} if end == "max_hold" else {}
             ends.create_task(end_it(client.lock(f"{name}-{end}", **options), end, nodes))
             ends.create_task(end_it(aclient.lock(f"{name}-{end}-aio", **options), end, nodes))

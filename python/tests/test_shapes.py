@@ -128,7 +128,7 @@ def test_what_an_iterable_raises_comes_out() -> None:
 
 
 def test_a_loss_is_that_of_all_names(memory: MemoryServer) -> None:
-    lock = redlock.Redlock(memory.url).lock_all(["b", "a"], ttl=0.3)
+    lock = redlock.Redlock(memory.url).lock_all(["b", "a"], ttl=1)
     with pytest.raises(redlock.LockLost) as raised, lock:
         memory.hold("b")
         assert lock.wait_lost(LIMIT) is not None

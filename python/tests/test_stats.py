@@ -111,7 +111,7 @@ def test_a_loss_is_counted_by_its_reason(client: redlock.Redlock, name: str) -> 
 
 def test_renewals_and_their_margins(client: redlock.Redlock, name: str) -> None:
     renewals = total("redlock_renewals_total", outcome="renewed")
-    with client.lock(name, ttl=0.3):
+    with client.lock(name, ttl=1):
         until(lambda: total("redlock_renewal_margin_ratio", name=name) >= 2)
     assert total("redlock_renewals_total", outcome="renewed") >= renewals + 2
     points = redlock.stats()["redlock_renewal_margin_ratio"].points
