@@ -299,11 +299,12 @@ fn a_silent_server_keeps_no_connection_of_a_client_that_is_gone() {
     for is_alone in [true, false] {
         let _staying = (!is_alone).then(staying);
         let proxy = Proxy::to(&server);
-        let builder = blocking::Redlock::builder().nodes(proxy.url()).node_timeout(Duration::from_millis(50));
-        let redlock = builder.ttl(Duration::from_millis(300)).build().unwrap();
+        let redlock = blocking::Redlock::new(proxy.url()).unwrap();
         blocking_cycle(&redlock);
         proxy.hold_replies();
-        assert_eq!(redlock.lock("foo").try_acquire().unwrap_err().kind(), ErrorKind::Unavailable);
+        let lock = redlock.lock("foo").ttl(Duration::from_millis(300)).node_timeout(Duration::from_millis(50));
+        assert_eq!(lock.try_acquire().unwrap_err().kind(), ErrorKind::Unavailable);
+        drop(lock);
         drop(redlock);
         eventually("the connections are closed", || clients(&server) == 0);
     }

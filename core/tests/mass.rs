@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::redis::FromRedisValue;
 use harness::{Proxy, Server, cluster, eventually};
@@ -23,7 +23,7 @@ use tokio::runtime::Runtime;
 const LONG: Duration = Duration::from_secs(60);
 /// Longer than a busy machine takes for all acquires: a release is retried for one ttl after the loss, so the first lock
 /// must not be lost that much earlier than the last.
-const TTL: Duration = Duration::from_secs(4);
+const TTL: Duration = Duration::from_secs(8);
 /// More than any test of single locks has, and little enough for a busy machine.
 const MANY: usize = 3_000;
 
@@ -226,8 +226,12 @@ fn a_healthy_node_that_is_owed_much_is_not_taken_for_silent() {
     assert_eq!(text.lines().find(silent), None);
 }
 
-/// So many that a busy machine gives them back within the half second that a process takes for it.
+/// So many that a busy machine mostly gives them back in time.
 const HELD: usize = 600;
+/// The longest time that a shutdown waits for the servers.
+const SHUTDOWN: Duration = Duration::from_millis(500);
+/// The status of a process that has waited for so long.
+const GAVE_UP: i32 = 3;
 
 #[test]
 fn a_process_that_ends_gives_back_all_that_it_holds() {
@@ -236,15 +240,25 @@ fn a_process_that_ends_gives_back_all_that_it_holds() {
         let runtime = current_thread();
         let guards = runtime.block_on(hold(&client([url], LONG), HELD));
         println!("\nholds {}", guards.len());
+        let begun = Instant::now();
         redlock::shutdown();
-        std::process::exit(0);
+        std::process::exit(if begun.elapsed() < SHUTDOWN { 0 } else { GAVE_UP });
     }
+    eventually("a busy machine answers in time", || gives_all_back(NAME));
+}
+
+/// Returns false if the process had to give up.
+fn gives_all_back(test: &str) -> bool {
     let servers = cluster(1);
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", NAME, "--nocapture"]).stdout(Stdio::piped()).env("REDLOCK_TEST_URL", servers[0].url());
+    command.args(["--exact", test, "--nocapture"]).stdout(Stdio::piped()).env("REDLOCK_TEST_URL", servers[0].url());
     let mut child = harness::spawn(command).unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.map_while(Result::ok).any(|line| line == format!("holds {HELD}")));
-    assert!(child.wait().unwrap().success());
+    match child.wait().unwrap().code() {
+        Some(GAVE_UP) => return false,
+        status => assert_eq!(status, Some(0)),
+    }
     assert_eq!(left(&servers[0]), 0);
+    true
 }

@@ -163,7 +163,7 @@ async fn a_loss_is_counted_with_its_reason() {
 #[tokio::test]
 async fn a_renewal_leaves_its_margin() {
     let server = MemoryServer::new();
-    let redlock = builder(&server).ttl(Duration::from_millis(300)).build().unwrap();
+    let redlock = builder(&server).ttl(Duration::from_secs(2)).build().unwrap();
     let (guard, name) = (redlock.lock("margin").acquire().await.unwrap(), ("name", "margin"));
     let renewed = ("outcome", "renewed");
     let before = number("redlock_renewals_total", &[renewed]);

@@ -20,7 +20,7 @@ const WAITERS: &str = "redlock:waiters:{page}";
 /// Of locks that would not end by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);
 /// Of locks whose end is waited for.
-const SHORT: Duration = Duration::from_secs(1);
+const SHORT: Duration = Duration::from_secs(2);
 /// How late a change may be noticed that nothing has told of.
 const BACKSTOP: Duration = Duration::from_secs(2);
 
@@ -219,8 +219,9 @@ stories! {
         let clients: Vec<_> = (0..3).map(|_| client(servers)).collect();
         let lock = |number: usize| clients[number].1.lock(NAME);
         let _first = lock(0).shared().await.unwrap();
+        assert!(lock(1).try_acquire().await.unwrap().is_none(), "it has connections now");
         for is_cancelled in [false, true] {
-            let timeout = if is_cancelled { LONG } else { Duration::from_millis(500) };
+            let timeout = if is_cancelled { LONG } else { Duration::from_secs(2) };
             let writer = begin(lock(1).timeout(timeout));
             eventually("the writer is counted", || is_counted(servers));
             let reader = begin(lock(2).shared());
@@ -242,9 +243,10 @@ stories! {
         const PATIENCE: Duration = Duration::from_secs(5);
         let [(_one, one), (_other, other)] = [client(servers), client(servers)];
         let _first = one.lock(NAME).shared().await.unwrap();
+        other.lock("warm-up").await.unwrap().release().await.unwrap();
         // Of somebody who never comes.
         all(servers, &["SET", WAITERS, "1", "PX", "60000"]);
-        let error = other.lock(NAME).shared().timeout(Duration::from_millis(100)).await.unwrap_err();
+        let error = other.lock(NAME).shared().timeout(Duration::from_millis(500)).await.unwrap_err();
         assert!(error.to_string().contains(": shared, and a writer waits for it"), "{error}");
         assert!(error.nodes().iter().any(|node| node.answer == "shared, and a writer waits for it"), "{error}");
         let start = Instant::now();
@@ -380,12 +382,14 @@ stories! {
             });
         }
         let (_proxies, writer) = client(servers);
+        writer.lock("warm-up").await.unwrap().release().await.unwrap();
         for _ in 0..ROUNDS {
             zero(&begun);
             eventually("every reader comes again", || begun.iter().all(|begun| begun.load(Ordering::Relaxed) >= 2));
+            let (call, start) = (begin(writer.lock(NAME)), Instant::now());
+            eventually("the writer is counted", || is_counted(servers) || call.is_finished());
             zero(&begun);
-            let start = Instant::now();
-            let guard = tokio::time::timeout(LIMIT, writer.lock(NAME).into_future()).await.expect("starved").unwrap();
+            let guard = end(call).await.unwrap();
             let holds = begun.iter().map(|begun| begun.load(Ordering::Relaxed)).max().unwrap();
             println!("{} nodes: {:?}, {holds} holds of one reader begun meanwhile", servers.len(), start.elapsed());
             // The hold under way when it came is the first of the three.

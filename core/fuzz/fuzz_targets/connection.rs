@@ -189,7 +189,7 @@ fn main() {
         let runtime = runtime(case.threads);
         let outcome = runtime.block_on(async {
             let redlock = Redlock::builder().nodes(format!("redis://127.0.0.1:{}", server.port)).auto_renew(false);
-            let redlock = redlock.build().expect("valid options");
+            let redlock = redlock.node_timeout(Duration::from_secs(5)).build().expect("valid options");
             let tasks: Vec<_> = (0..)
                 .zip(case.tasks.clone())
                 .map(|(number, calls)| {

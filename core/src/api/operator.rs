@@ -577,11 +577,17 @@ mod tests {
         assert!(took >= Duration::from_millis(looked - 20), "{took:?} for {looked}");
     }
 
+    /// Waits until each has the key: a call ends with the majority.
+    fn all_have(servers: &[Server], key: &str) {
+        eventually("all have it", || servers.iter().all(|server| server.get(key).is_some()));
+    }
+
     #[tokio::test]
     async fn a_release_deletes_what_was_shown_and_tells_the_holder() {
         let servers = harness::cluster(3);
         let redlock = client(&servers, "");
         let guard = redlock.lock("job").label("web-3").acquire().await.unwrap();
+        all_have(&servers, "job");
         let held = holding(&redlock, b"job", None).await.unwrap();
         assert_eq!((held.view.state, held.view.label.as_deref()), (LockState::Held, Some("web-3")));
         assert_eq!((held.view.fence, held.view.holders), (Some(guard.fence()), 3));
@@ -660,6 +666,7 @@ mod tests {
         let servers = harness::cluster(3);
         let redlock = client(&servers, "");
         let guard = redlock.lock("job").acquire().await.unwrap();
+        all_have(&servers, "job");
         servers[0].kill();
         servers[1].kill();
         let error = holding(&client(&servers, ""), b"job", None).await.unwrap_err();

@@ -119,7 +119,7 @@ const MOVED: [(&str, &[&str]); 4] =
 /// For ten ttls.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_lock_outlives_an_open_slot() {
-    const TTL: Duration = Duration::from_secs(1);
+    const TTL: Duration = Duration::from_secs(2);
     let shards = Shards::start(2, 0);
     let redlock = client(&shards);
     let mut held = Vec::new();
@@ -151,7 +151,7 @@ async fn a_held_lock_outlives_an_open_slot() {
 /// The same with two readers, of whom one ends while the slot is open.
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_outlive_an_open_slot_and_follow_it() {
-    const TTL: Duration = Duration::from_secs(1);
+    const TTL: Duration = Duration::from_secs(2);
     let shards = Shards::start(2, 0);
     let redlock = client(&shards);
     let mut held = Vec::new();

@@ -1,6 +1,7 @@
 //! Connecting to a node: how often it is tried, what is left out where a node takes offence, and from how far away.
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
+use std::collections::HashSet;
 use std::future::IntoFuture;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -35,6 +36,13 @@ fn ages(server: &Server) -> impl Iterator<Item = Duration> {
     let age = |line: &str| line.split(' ').find_map(|word| word.strip_prefix("age=")?.parse().ok());
     let ages: Vec<u64> = list.lines().filter(|line| !line.contains("cmd=client")).filter_map(age).collect();
     ages.into_iter().map(Duration::from_secs)
+}
+
+/// The connections of clients other than this one, by their ids.
+fn connections(server: &Server) -> HashSet<u64> {
+    let list: String = from_redis_value(server.command(&["CLIENT", "LIST", "TYPE", "normal"])).unwrap();
+    let id = |line: &str| line.split(' ').find_map(|word| word.strip_prefix("id=")?.parse().ok());
+    list.lines().filter(|line| !line.contains("cmd=client")).filter_map(id).collect()
 }
 
 /// A number among a server's statistics.
@@ -120,8 +128,9 @@ async fn many_threads_together_keep_to_the_pace() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn threads_that_begin_at_once_are_not_held_back() {
     let server = Server::start();
-    let second = Duration::from_secs(1);
-    let patient = Redlock::builder().nodes(server.url()).connect_timeout(second).node_timeout(second).build().unwrap();
+    let patience = Duration::from_secs(3);
+    let patient = Redlock::builder().nodes(server.url()).connect_timeout(patience).node_timeout(patience);
+    let patient = patient.build().unwrap();
     let redlock = blocking::Redlock::from(patient);
     // At twenty a second, the last ones would not connect in time.
     let begin = std::sync::Barrier::new(100);
@@ -201,11 +210,12 @@ async fn a_server_that_hangs_up_on_hashes_is_sent_texts() {
     for _ in 0..4 {
         redlock.lock(NAME).timeout(LIMIT).await.unwrap().release().await.ok();
     }
-    let before = door.came();
+    let before = connections(&server);
     for _ in 0..20 {
         redlock.lock(NAME).timeout(LIMIT).await.unwrap().release().await.unwrap();
     }
-    assert_eq!(door.came(), before, "no connection ends any more");
+    // The background may connect meanwhile.
+    assert!(before.is_subset(&connections(&server)), "no connection ends any more");
 }
 
 /// Acquires, waits, extends and releases.
@@ -246,9 +256,9 @@ async fn a_server_far_away_is_waited_for_without_asking() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     proxy.delay(Duration::from_millis(170));
-    let redlock = client(&proxy.url());
+    let redlock = far(&proxy.url());
     // Its renewal is due soon, and takes a round trip.
-    let holder = redlock.lock(NAME).ttl(Duration::from_secs(2)).try_acquire().await.unwrap().unwrap();
+    let holder = redlock.lock(NAME).ttl(Duration::from_secs(4)).try_acquire().await.unwrap().unwrap();
     let waiter = tokio::spawn(redlock.lock(NAME).into_future());
     eventually("the server will tell the waiter", || told(&server) > 0);
     let left = || from_redis_value::<i64>(server.command(&["PTTL", NAME])).unwrap();

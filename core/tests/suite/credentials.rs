@@ -163,7 +163,7 @@ fn two_sources_of_one_login_are_refused() {
 async fn logins_that_end_lose_no_lock() {
     for nodes in [1, 3] {
         let service = Service::new(cluster(nodes));
-        let redlock = service.client().ttl(Duration::from_millis(1500)).timeout(LIMIT).build().unwrap();
+        let redlock = service.client().ttl(Duration::from_secs(4)).timeout(LIMIT).build().unwrap();
         let held = redlock.lock("held").await.unwrap();
         let wanted = redlock.lock("wanted").await.unwrap();
         let waiter = tokio::spawn(redlock.lock("wanted").no_timeout().into_future());

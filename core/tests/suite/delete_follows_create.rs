@@ -6,11 +6,11 @@
 #![allow(clippy::disallowed_methods, reason = "a real server lives in real time")]
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use harness::redis::{cmd, from_redis_value};
-use harness::{LIMIT, Proxy, Server, eventually};
+use harness::{LIMIT, Proxy, Server, eventually, is_alone, this_test};
 use redlock::{ErrorKind, NodeState, Redlock, blocking};
 
 /// What a server executes: (connection, command, first key), scripts' inner commands left out.
@@ -68,9 +68,11 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Blocking callers of one process share their runtimes, and with them the connections: one such test at a time, or
-/// its calls would go out over several.
-static BLOCKING: Mutex<()> = Mutex::new(());
+/// Blocking callers of one process share their runtimes, and with them the connections: such a test has a process of
+/// its own, or its calls would go out over several.
+fn in_own_process(name: &str) -> bool {
+    is_alone(this_test(module_path!(), name))
+}
 
 /// A server on TCP, where connections can be told apart, and a proxy in front of it.
 fn stage() -> (Server, Proxy) {
@@ -226,7 +228,9 @@ fn after_a_failed_attempt() {
 /// nobody drives once the call is over.
 #[test]
 fn after_a_blocking_attempt_that_nobody_answered() {
-    let _alone = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !in_own_process("after_a_blocking_attempt_that_nobody_answered") {
+        return;
+    }
     let (server, proxy) = stage();
     let redlock = blocking::Redlock::builder().nodes([proxy.url()]).ttl(Duration::from_secs(60)).build().unwrap();
     connect_to_all_blocking(&redlock);
@@ -258,7 +262,9 @@ fn after_its_runtime_is_gone() {
 /// A blocking caller's connections are driven only while it calls.
 #[test]
 fn after_a_blocking_call_that_nobody_drives_any_more() {
-    let _alone = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !in_own_process("after_a_blocking_call_that_nobody_drives_any_more") {
+        return;
+    }
     let (slow, proxy) = stage();
     let others = harness::cluster(2);
     let redlock = blocking::Redlock::new([others[0].url(), proxy.url(), others[1].url()]).unwrap();
@@ -274,7 +280,9 @@ fn after_a_blocking_call_that_nobody_drives_any_more() {
 /// Where nobody drives the connection of the acquire any more, the answers that lie there are not waited for.
 #[test]
 fn a_release_in_another_place_needs_no_answer_from_there() {
-    let _alone = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !in_own_process("a_release_in_another_place_needs_no_answer_from_there") {
+        return;
+    }
     let (late, proxy) = stage();
     let others = harness::cluster(2);
     let nodes = [others[0].url(), proxy.url(), others[1].url()];
@@ -296,7 +304,9 @@ fn a_release_in_another_place_needs_no_answer_from_there() {
 /// A release that may have come before the acquire cannot tell from finding nothing that the lock was there.
 #[test]
 fn a_release_ahead_of_its_acquire_is_not_confirmed_by_nothing() {
-    let _alone = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !in_own_process("a_release_ahead_of_its_acquire_is_not_confirmed_by_nothing") {
+        return;
+    }
     let (late, proxy) = stage();
     let others = harness::cluster(2);
     let nodes = [others[0].url(), proxy.url(), others[1].url()];
@@ -318,7 +328,9 @@ fn a_release_ahead_of_its_acquire_is_not_confirmed_by_nothing() {
 /// The release of the third node is lost with its connection, after the others had decided and the caller had gone.
 #[test]
 fn after_a_blocking_release_that_was_lost_on_the_way() {
-    let _alone = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !in_own_process("after_a_blocking_release_that_was_lost_on_the_way") {
+        return;
+    }
     let (slow, proxy) = stage();
     let others = harness::cluster(2);
     let nodes = [others[0].url(), proxy.url(), others[1].url()];

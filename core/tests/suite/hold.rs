@@ -141,8 +141,10 @@ async fn a_taken_lock_is_lost_and_the_takers_key_stays() {
 async fn a_loss_says_who_took_the_lock() {
     let servers = cluster(1);
     let guard = lock(&servers).await.unwrap();
+    let other = client(&servers);
+    assert!(other.lock("foo").try_acquire().await.unwrap().is_none(), "it has a connection now");
     servers[0].command(&["DEL", "foo"]);
-    let taker = client(&servers).lock("foo").label("worker 7").timeout(Duration::ZERO).await.unwrap();
+    let taker = other.lock("foo").label("worker 7").timeout(Duration::ZERO).await.unwrap();
     let error = lost(&guard).await;
     assert_eq!(error.nodes()[0].answer, "held by worker 7");
     assert!(error.to_string().contains("worker 7"), "{error}");
@@ -252,6 +254,8 @@ async fn max_hold_ends_a_lock_however_often_it_is_extended() {
             loop {
                 match guard.extend_for(5 * TTL).await {
                     Ok(()) => assert!(guard.remaining() <= latest.saturating_duration_since(Instant::now()) + SLACK),
+                    // A busy machine answers late.
+                    Err(error) if error.kind() == ErrorKind::Unavailable => {}
                     Err(error) => return error,
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -356,12 +360,17 @@ async fn a_short_ttl_is_no_hot_loop() {
     let servers = cluster(1);
     let guard = client(&servers).lock("foo").ttl(shortest).await.unwrap();
     let (start, asked) = (Instant::now(), scripts_run(&servers[0]));
-    while guard.is_held() && start.elapsed() < TTL {
+    while start.elapsed() < TTL {
+        let run = scripts_run(&servers[0]) - asked;
+        // A busy machine loses it, and its release is a script too.
+        if !guard.is_held() {
+            break;
+        }
+        // Each three tenths of the ttl after the last one, less what they are rounded down by; the first was acquired
+        // before.
+        assert!(u128::from(run) <= start.elapsed().as_millis() / 29 + 1, "{run} in {:?}", start.elapsed());
         tokio::time::sleep(shortest / 10).await;
     }
-    // Each three tenths of the ttl after the last one, less what they are rounded down by; the first was acquired before.
-    let most = start.elapsed().as_millis() / 29 + 1;
-    assert!(u128::from(scripts_run(&servers[0]) - asked) <= most);
     drop(guard);
 
     let guard = lock(&servers).await.unwrap();
@@ -430,6 +439,8 @@ async fn a_restart_that_forgot_the_lock_is_told_at_once() {
     for nodes in [1, 3] {
         let servers = cluster(nodes);
         let guard = held_in_the_background(&servers);
+        // All are down at once, so that none gets the lock back before the next one has forgotten it.
+        servers[..quorum(nodes)].iter().for_each(Server::kill);
         servers[..quorum(nodes)].iter().for_each(Server::wipe);
         assert_eq!(guard.wait_lost(NOT_BY_ITSELF).unwrap().reason(), Some(LostReason::Deleted));
     }
@@ -548,7 +559,8 @@ async fn one_decides_that_is_back() -> (Vec<Server>, Proxy, Guard) {
     proxy.reset();
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(1) {
-        client.lock("other").await.unwrap().release().await.unwrap();
+        let other = client.lock("other").node_timeout(Duration::from_secs(5));
+        other.acquire().await.unwrap().release().await.unwrap();
     }
     servers[1].command(&["DEL", "foo"]);
     proxy.refuse(false);
@@ -704,17 +716,17 @@ fn a_release_that_is_sent_again_and_finds_nothing_is_done() {
 }
 
 #[test]
-fn a_release_of_a_short_lock_waits_for_a_server_that_is_busy() {
+fn a_release_waits_longer_for_a_busy_server_than_other_requests() {
     let servers = cluster(1);
     let proxy = Proxy::to(&servers[0]);
-    let redlock = Redlock::builder().nodes(proxy.url()).ttl(Duration::from_millis(300)).auto_renew(false);
-    let redlock = redlock.build().unwrap();
+    let redlock = Redlock::builder().nodes(proxy.url()).ttl(2 * TTL).auto_renew(false);
+    let redlock = redlock.node_timeout(Duration::from_millis(20)).build().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         redlock.lock("foo").await.unwrap().release().await.unwrap();
         let guard = redlock.lock("foo").await.unwrap();
-        // More than the node_timeout of 75 ms, and less than the 250 ms of a release.
-        proxy.delay_replies(Duration::from_millis(120));
+        // More than the node_timeout, and less than the 250 ms of a release.
+        proxy.delay_replies(Duration::from_millis(40));
         guard.release().await.unwrap();
     });
 }

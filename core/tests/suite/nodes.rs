@@ -719,7 +719,7 @@ fn a_call_that_waits_for_a_bar_says_so() {
             client.warms_up(&servers);
             let majority = &servers[..=nodes / 2];
             majority.iter().for_each(Server::restart);
-            let error = client.acquire(Duration::from_millis(200)).err().unwrap();
+            let error = client.acquire(Duration::from_secs(1)).err().unwrap();
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             let barred = |answer: &str| answer.starts_with("restarted; its votes count again in");
             let count = error.nodes().iter().filter(|node| barred(&node.answer)).count();
@@ -742,7 +742,7 @@ fn a_call_in_line_for_a_bar_says_so() {
     runtime().block_on(async {
         redlock.lock(NAME).await.unwrap().release().await.unwrap();
         server.restart();
-        let [first, second] = [200, 300].map(|millis| redlock.lock(NAME).timeout(Duration::from_millis(millis)));
+        let [first, second] = [1_000, 1_500].map(|millis| redlock.lock(NAME).timeout(Duration::from_millis(millis)));
         let (first, second) = tokio::join!(first.into_future(), second.into_future());
         for error in [first.unwrap_err(), second.unwrap_err()] {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -16,7 +16,7 @@ use redlock::{ErrorKind, Redlock};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-const TTL: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(3);
 /// Of keys that would not go by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);
 /// How soon a process that is asked to end has released what it holds.
@@ -47,6 +47,11 @@ async fn poll_once<T>(future: &mut Pin<Box<impl Future<Output = T>>>) {
         Poll::Ready(())
     })
     .await;
+}
+
+/// Polls a future that does not end, and leaves it.
+async fn poll_for_a_while<T>(future: &mut Pin<Box<impl Future<Output = T>>>) {
+    assert!(tokio::time::timeout(Duration::from_millis(100), future).await.is_err());
 }
 
 #[test]
@@ -104,7 +109,12 @@ fn a_wait_that_nobody_polls_any_more_blocks_for_one_ttl() {
             let first = holder.fence();
             let lock = redlock.lock("foo").ttl(TTL);
             let mut stalled = Box::pin(lock.acquire());
-            assert!(tokio::time::timeout(Duration::from_millis(100), &mut stalled).await.is_err());
+            // Until it is denied, and a while longer, in which it begins to wait.
+            let is_denied = || servers.iter().any(|server| server.get("redlock:waiters:{foo}").is_some());
+            while !is_denied() {
+                poll_for_a_while(&mut stalled).await;
+            }
+            poll_for_a_while(&mut stalled).await;
             holder.release().await.unwrap();
             eventually("the background has won it", || held(&servers, "foo"));
             let guard = redlock.lock("foo").timeout(TTL + SLACK).await.unwrap();
@@ -303,6 +313,7 @@ fn waits_and_shuts_down(urls: Vec<String>) {
                 tokio::spawn(lock.into_future())
             })
             .collect();
+        redlock.inspect("contended").await.unwrap();
         let blocking = redlock::blocking::Redlock::from(redlock.clone());
         let thread = thread::spawn(move || blocking.lock("contended").acquire().err().unwrap());
         // Behind them in line, and it hears what the one in front has seen.

@@ -296,7 +296,9 @@ async fn a_server_far_away_has_time_for_tries_and_waiters() {
     let Some(server) = server() else { return };
     let proxy = Proxy::to(&server);
     proxy.delay(Duration::from_millis(200));
-    let redlock = Redlock::builder().nodes(proxy.url()).tls_ca(server.authority().ca()).build().unwrap();
+    // More than a round trip, and less than those of a connect.
+    let builder = Redlock::builder().nodes(proxy.url()).node_timeout(Duration::from_secs(1));
+    let redlock = builder.tls_ca(server.authority().ca()).build().unwrap();
     let holder = redlock.lock("foo").try_acquire().await.unwrap().unwrap();
     let waiter = tokio::spawn(redlock.lock("foo").timeout(LIMIT).into_future());
     eventually("the waiter has asked", || server.get("redlock:waiters:{foo}").is_some());

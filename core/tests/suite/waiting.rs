@@ -643,16 +643,16 @@ async fn one_try_passes_by_those_who_wait() {
     within(Duration::ZERO, "somebody has tried", first).await.release().await.unwrap();
 }
 
-/// Others want the lock, so that it is left to them for some 50 ms; who cannot wait for so long tries all the same.
+/// Others want the lock, so that it is left to them for 100 ms; who cannot wait for so long tries all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_little_time_tries_although_others_come_first() {
     let servers = [Server::start()];
     let redlock = client(urls(&servers));
     for _ in 0..5 {
         let guard = redlock.lock(NAME).acquire().await.unwrap();
-        all(&servers, &["SET", &format!("redlock:waiters:{{{NAME}}}"), "60"]);
+        all(&servers, &["SET", &format!("redlock:waiters:{{{NAME}}}"), "200"]);
         guard.release().await.unwrap();
-        let guard = redlock.lock(NAME).timeout(Duration::from_millis(40)).acquire().await.expect("it is free");
+        let guard = redlock.lock(NAME).timeout(Duration::from_millis(80)).acquire().await.expect("it is free");
         guard.release().await.unwrap();
     }
 }
@@ -798,20 +798,23 @@ async fn a_waiter_behind_its_own_process_asks_nothing() {
     all(&servers, &["DEL", NAME]);
     let guard = within(Duration::ZERO, "it is free", first).await;
     let (before, start) = (asked(&servers), Instant::now());
-    eventually("a second has passed", || start.elapsed() > Duration::from_secs(1));
-    assert_eq!(asked(&servers), before);
+    eventually("a second has passed", || {
+        let (asked, passed) = (asked(&servers), start.elapsed());
+        assert!(asked == before || passed > BACKSTOP_LEAST);
+        passed > Duration::from_secs(1)
+    });
     guard.release().await.unwrap();
     within(Duration::ZERO, "told by its own process", second).await.release().await.unwrap();
 }
 
-/// The holder renews three times a second, and each waiter asks again each time, but it is counted already.
+/// The holder renews once a second, and each waiter asks again each time, but it is counted already.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_are_counted_once_and_write_nothing_after_that() {
     const WAITERS: usize = 10;
     let servers = [Server::start()];
     // Each leads to a set of nodes of its own, as in a process of its own.
     let proxies: Vec<_> = (0..WAITERS).map(|_| Proxy::to(&servers[0])).collect();
-    let lock = client(urls(&servers)).lock(NAME).ttl(Duration::from_secs(1)).node_timeout(Duration::from_millis(250));
+    let lock = client(urls(&servers)).lock(NAME).ttl(Duration::from_secs(3)).node_timeout(Duration::from_millis(750));
     let holder = lock.acquire().await.unwrap();
     let calls: Vec<_> =
         proxies.iter().map(|proxy| tokio::spawn(client([proxy.url()]).lock(NAME).into_future())).collect();
@@ -819,11 +822,11 @@ async fn waiters_are_counted_once_and_write_nothing_after_that() {
     let want = format!("redlock:waiters:{{{NAME}}}");
     eventually("all of them wait", || count("incr") >= WAITERS as u64);
     let (asked_before, extended_before, start) = (asked(&servers), count("pexpire"), Instant::now());
-    eventually("some renewals later", || start.elapsed() > Duration::from_millis(1_500));
+    eventually("some renewals later", || start.elapsed() > Duration::from_millis(4_500));
     assert!(asked(&servers) - asked_before >= 2 * WAITERS as u64, "they ask again");
     assert_eq!(count("incr"), WAITERS as u64, "they are counted once");
     assert_eq!(servers[0].get(&want), Some(WAITERS.to_string().into_bytes()), "nobody ends the count");
-    let renewals = 1 + start.elapsed().as_millis() / 300;
+    let renewals = 1 + start.elapsed().as_millis() / 900;
     let writes = u128::from(count("pexpire") - extended_before);
     assert!(writes <= 2 * renewals, "{writes} PEXPIRE with {renewals} renewals");
     holder.release().await.unwrap();

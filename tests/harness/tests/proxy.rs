@@ -146,6 +146,7 @@ fn lost_bytes_never_arrive() {
         proxy.drop_replies();
         client.send("SET a b\r\n");
         eventually("the server obeys", || server.get("a").is_some());
+        eventually("the reply is lost", || proxy.replies_seen() == 5);
         client.assert_silent();
         proxy.let_go();
         client.send("PING\r\n");
