@@ -21,7 +21,8 @@ every_face = pytest.mark.parametrize("face", FACES)
 LONG_TTL_MS = 60_000
 """A ttl longer than any test case, so that a key that is gone was released."""
 TTL_MS = 2000
-AT_LEAST_MS = 1500
+AT_LEAST_MS = 2500
+"""Longer than a slow machine takes to see that it is kept."""
 LONG_MS = 30_000
 """A least time longer than what test cases wait for."""
 IMPATIENT_MS = 300
@@ -118,10 +119,13 @@ def test_the_holder_is_not_held_from_the_release_on(
 
 @every_face
 def test_a_release_after_that_time_is_an_ordinary_one(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    lock = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(name, at_least_ms=AT_LEAST_MS)
+    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
+    # What a node gets when the others have decided is released later.
+    connect_to_all(client, nodes, name)
+    lock = client.lock(name, at_least_ms=AT_LEAST_MS)
     won = lock.acquire()
     until(lambda: now_ns() > won["return_ns"] + AT_LEAST_MS * 1e6, "the time is over")
-    assert nodes.has(name)
+    until(lambda: all(server.has(name) for server in nodes), "every node has granted it")
     lock.release()
     until(lambda: not nodes.has(name), "it is free at once", limit_s=SLACK_MS / 1000)
 

@@ -96,7 +96,7 @@ def test_script_that_takes_too_long(drivers: Drivers, node: Cluster, face: str, 
     """A late grant is released."""
     with Proxy(node[0], rules=[Rule("EVALSHA", delay_s=1)]) as proxy:
         client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS, node_timeout_ms=300)
-        first, lock = client.lock(name), client.lock(name)
+        first, lock = client.lock(name, node_timeout_ms=LIMIT_MS), client.lock(name)
         first.acquire()
         first.release()
         before = calls(node[0], "evalsha")

@@ -137,7 +137,7 @@ def code(call: Call) -> str | None:
 @every_face
 def test_extension_does_not_pass_max_hold(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     client = drivers.start(face).client(nodes.urls)
-    lock = client.lock(name, ttl_ms=TTL_MS, max_hold_ms=MAX_HOLD_MS)
+    lock = client.lock(name, ttl_ms=TTL_MS, node_timeout_ms=TTL_MS - 100, max_hold_ms=MAX_HOLD_MS)
     won = lock.acquire()
     extended = lock.extend(ttl_ms=LONG_TTL_MS)
     end_ns = won["return_ns"] + MAX_HOLD_MS * 1e6

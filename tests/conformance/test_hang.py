@@ -121,6 +121,8 @@ def test_slow_node_never_grants_more_than_is_left(
         calls = [lock.start_acquire(timeout_ms=LIMIT_MS) for lock in locks]
         with slow(server):
             until(functools.partial(any_answered, calls), "one of them has it")
+        # On a busy machine the first lock may be over by now, and then the other has it too.
+        have_both, of_round = not any(call.pending for call in calls), []
         for lock, call in sorted(zip(locks, calls, strict=True), key=lambda each: each[1].pending):
             won = call.result()
             left_ms = server.command("PTTL", name)
@@ -129,10 +131,11 @@ def test_slow_node_never_grants_more_than_is_left(
             # On the node the lock ends then at the latest.
             end_ns = asked_ns + (max(left_ms, 0) + 1) * 1e6
             assert won["read_ns"] + won["remaining_ms"] * 1e6 <= end_ns, "it relies on more than the node keeps"
-            fences.append(won["fence"])
+            of_round.append(won["fence"])
             # It may have ended by now.
             with contextlib.suppress(LockError):
                 lock.release()
+        fences += sorted(of_round) if have_both else of_round
     assert fences == sorted(set(fences))
     until(lambda: not nodes.has(name), "nothing is left")
 

@@ -15,7 +15,10 @@ from support.servers import Cluster
 
 every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 10_000
-SHORT_TTL_MS = 500
+SHORT_TTL_MS = 2000
+"""A ttl for a lock that should expire, and not before somebody has waited for it in vain."""
+DENIED_MS = 600
+"""A timeout in which a slow machine gets its answers too; without any, it would not know that others have the lock."""
 DRIFT_MS = TTL_MS / 100 + 2
 MANY = 100
 
@@ -94,11 +97,11 @@ def test_misuse(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
 
 @every_face
 def test_denied(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    client = drivers.start(face).client(nodes.urls)
-    holder, other = client.lock(name), client.lock(name, timeout_ms=200)
+    client = drivers.start(face).client(nodes.urls, node_timeout_ms=SLACK_MS)
+    holder, other = client.lock(name), client.lock(name, timeout_ms=DENIED_MS)
     holder.acquire()
     assert not other.try_acquire()
-    for timeout, limit_ms in (({}, 200), ({"timeout_ms": 0}, 0), ({"timeout_ms": 400}, 400)):
+    for timeout, limit_ms in (({}, DENIED_MS), ({"timeout_ms": 0}, 0), ({"timeout_ms": SLACK_MS}, SLACK_MS)):
         begin = time.monotonic()
         assert other.denied(other.start_acquire(**timeout))
         assert limit_ms <= (time.monotonic() - begin) * 1000 <= limit_ms + SLACK_MS
@@ -183,7 +186,7 @@ def test_end_of_input(drivers: Drivers, node: Cluster, face: str, name: str) -> 
     client = driver.client(node.urls)
     held, other = client.lock(name, ttl_ms=SHORT_TTL_MS, auto_renew=False), client.lock(name)
     held.acquire()
-    waiting = other.start_acquire(timeout_ms=100)
+    waiting = other.start_acquire(timeout_ms=SLACK_MS)
     assert driver.finish() == 0
     assert other.denied(waiting)
     next_holder = drivers.start("rust").client(node.urls).lock(name)

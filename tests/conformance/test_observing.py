@@ -17,7 +17,9 @@ from support.servers import Cluster
 every_face = pytest.mark.parametrize("face", FACES)
 
 SHORT_TTL_MS = 1_000
-NODE_TIMEOUT_MS = 100
+RENEWED_TTL_MS = 3_000
+"""A ttl of locks that stay held however slow the machine is."""
+NODE_TIMEOUT_MS = 500
 LIMIT_MS = 10_000
 MANY = 1_000
 """Names that are counted apart."""
@@ -104,7 +106,7 @@ def test_a_loss_is_logged_and_counted(drivers: Drivers, node: Cluster, face: str
 @every_face
 def test_renewals_leave_a_margin(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     driver = drivers.start(face)
-    lock = driver.client(node.urls).lock(name, ttl_ms=SHORT_TTL_MS)
+    lock = driver.client(node.urls).lock(name, ttl_ms=RENEWED_TTL_MS)
     lock.acquire()
     until(lambda: count(driver, "redlock_renewal_margin_ratio") >= 2, "it was renewed twice")
     assert number(driver, "redlock_renewals_total", outcome="renewed") >= 2
@@ -113,23 +115,24 @@ def test_renewals_leave_a_margin(drivers: Drivers, node: Cluster, face: str, nam
 
 
 @every_face
-def test_a_node_that_hangs_and_comes_back(drivers: Drivers, five_nodes: Cluster, face: str, name: str) -> None:
+def test_a_node_that_hangs_and_comes_back(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
     driver = drivers.start(face)
-    client = driver.client(five_nodes.urls, ttl_ms=SHORT_TTL_MS, node_timeout_ms=NODE_TIMEOUT_MS)
+    client = driver.client(own_nodes.urls, ttl_ms=RENEWED_TTL_MS, node_timeout_ms=NODE_TIMEOUT_MS)
     lock, node = client.lock(name), client.diagnose()[0]["node"]
     lock.acquire()
-    five_nodes[0].freeze()
+    own_nodes[0].freeze()
+    # On a busy machine it may have been silent before, and what is heard of that is not this.
+    until(lambda: number(driver, "redlock_node_up", node=node) == 0, "it is down")
     heard(driver, "node_silent", node=node)
-    assert number(driver, "redlock_node_up", node=node) == 0
-    five_nodes[0].thaw()
+    own_nodes[0].thaw()
+    until(lambda: number(driver, "redlock_node_up", node=node) == 1, "it is up")
     heard(driver, "node_answers", node=node)
-    assert number(driver, "redlock_node_up", node=node) == 1
 
 
 @every_face
 def test_a_node_that_restarts(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
     driver = drivers.start(face)
-    client = driver.client(own_nodes.urls, ttl_ms=SHORT_TTL_MS)
+    client = driver.client(own_nodes.urls, ttl_ms=RENEWED_TTL_MS)
     lock, node = client.lock(name), client.diagnose()[0]["node"]
     lock.acquire()
     own_nodes[0].wipe()

@@ -240,7 +240,7 @@ def test_late_grant_is_given_back(drivers: Drivers, node: Cluster, face: str, na
         with pytest.raises(LockError) as unanswered:
             client.lock(name).acquire(timeout_ms=0)
         assert unanswered.value.code == "unavailable"
-        assert node.has(name)
+        until(lambda: node.has(name), "it was granted")
         proxy.let_go()
         until(lambda: not node.has(name), "it is given back")
 

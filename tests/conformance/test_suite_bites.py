@@ -537,6 +537,8 @@ def test_every_fault_has_its_story() -> None:
     assert {*FOUND_BY, "none"} == FAULTS.keys()
 
 
+# Files with many stories take longer than a test case may.
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("file", sorted({story.partition("::")[0] for _, story, _ in FOUND}))
 def test_without_a_fault_nothing_is_found(pytestconfig: pytest.Config, file: str) -> None:
     result = run(pytestconfig, "none", *dict.fromkeys(story for _, story, _ in FOUND if story.startswith(file)))

@@ -15,11 +15,14 @@ MASTER = "mymaster"
 """The name under which sentinels know the primary."""
 
 _COUNT = 3
-_DOWN_AFTER_MS = 600
-"""After what silence a sentinel takes a server for dead, by default."""
+_DOWN_AFTER_MS = 1500
+"""After what silence a sentinel takes a server for dead, by default; longer than one is silent on a busy machine."""
 
-_SETTLED_S = 20.0
-"""Sentinels ask servers for their state every ten seconds."""
+_LIMIT_S = 60.0
+"""Longest wait for sentinels.
+
+They ask servers for their state every ten seconds. One that stood still for two seconds does nothing for the next 30.
+"""
 
 
 class Sentinels(Group):
@@ -58,7 +61,7 @@ class Sentinels(Group):
                 f"sentinel failover-timeout {MASTER} {failover_timeout_ms}\n"
             )
             self.sentinels = [self._start(program=program, monitored=monitored) for _ in range(_COUNT)]
-            until(self._is_settled, "the sentinels know each other and the replicas")
+            until(self._is_settled, "the sentinels know each other and the replicas", _LIMIT_S)
             self.stack = self.stack.pop_all()
 
     def __iter__(self) -> Iterator[Server]:
@@ -94,7 +97,7 @@ class Sentinels(Group):
             named = set(self._named()) - {former.port}
             return named if len(named) == 1 and self.is_primary(self.servers.index(self.at(*named))) else set()
 
-        until(lambda: found() and len(set(self._named())) == 1, "another server has taken over")
+        until(lambda: found() and len(set(self._named())) == 1, "another server has taken over", _LIMIT_S)
         return self.primary
 
     def is_primary(self, server: int) -> bool:
@@ -132,7 +135,7 @@ class Sentinels(Group):
                 and all(self._knows(sentinel, replica) for sentinel in self.sentinels for replica in replicas)
             ),
             "the replicas are in sync",
-            _SETTLED_S,
+            _LIMIT_S,
         )
 
     def _named(self) -> list[int]:
