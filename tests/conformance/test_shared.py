@@ -230,12 +230,13 @@ def test_a_short_reader_does_not_end_a_long_one(drivers: Drivers, nodes: Cluster
 def test_a_dead_reader_ends_though_others_are_renewed(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     living, dead = (
         drivers.start(face).client(nodes.urls).lock(name, shared=True, ttl_ms=ttl_ms, node_timeout_ms=TTL_MS // 2)
-        for ttl_ms in (RENEWED_TTL_MS, TTL_MS)
+        for ttl_ms in (RENEWED_TTL_MS, 2 * TTL_MS)
     )
+    # The other one is renewed before the ttl of the dead one is over.
     for reader in (living, dead):
         reader.acquire()
     killed_ns = dead.driver.kill()
-    until(lambda: now_ns() > killed_ns + 1.5 * TTL_MS * 1e6, "the ttl of the dead one is over")
+    until(lambda: now_ns() > killed_ns + 2.5 * TTL_MS * 1e6, "the ttl of the dead one is over")
     living.check()
     living.release()
     writer = drivers.start("rust").client(nodes.urls, node_timeout_ms=PATIENT_MS).lock(name)

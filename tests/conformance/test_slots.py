@@ -24,7 +24,7 @@ TTL_MS = 2500
 PATIENT_MS = 2000
 """A node_timeout that servers keep while they move keys."""
 WAIT_MS = 15_000
-LOCKS = 4
+LOCKS = len(FACES)
 KEYS = 20_000
 """How many keys of others move along."""
 ROUNDS = 3
@@ -115,9 +115,12 @@ def test_many_keys_move_under_holders_and_waiters(drivers: Drivers, shards: Shar
     for each in names:
         fill(shards.owner(each), each, KEYS // LOCKS)
     clients = [drivers.start(face).client([shards.url], ttl_ms=TTL_MS, node_timeout_ms=PATIENT_MS) for face in FACES]
-    locks = [client.lock(each) for client in clients for each in names]
-    # Two for each lock, and one or two of each face.
-    workers = [Worker(lock, lingers=number % len(FACES) in {0, 2}) for number, lock in enumerate(locks)]
+    # For each lock one of them lingers, of another face each: with more of them, somebody may wait in vain.
+    workers = [
+        Worker(client.lock(each), lingers=face == number)
+        for face, client in enumerate(clients)
+        for number, each in enumerate(names)
+    ]
     over = threading.Event()
     with ThreadPoolExecutor(len(workers)) as threads:
         working = [threads.submit(worker.work, over) for worker in workers]
