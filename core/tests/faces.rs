@@ -12,7 +12,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use harness::redis::cmd;
-use harness::{Proxy, SLACK, Server, cluster, eventually, ran, this_test};
+use harness::{Proxy, SLACK, Server, all_have, cluster, eventually, ran, this_test};
 use redlock::{ErrorKind, LockState, LostReason, NodeState, NodeView, Redlock, blocking};
 
 /// Drives a future without any runtime.
@@ -268,7 +268,7 @@ fn a_node_whose_answer_is_missing_keeps_no_connection_of_a_client_that_is_gone()
     let builder = blocking::Redlock::builder().nodes(nodes).node_timeout(Duration::from_millis(500));
     let redlock = builder.ttl(Duration::from_secs(2)).build().unwrap();
     let guard = redlock.lock("foo").acquire().unwrap();
-    eventually("all nodes have it", || servers.iter().all(|server| server.get("foo").is_some()));
+    all_have(&servers, "foo");
     proxy.hold_replies();
     guard.extend().unwrap();
     guard.release().unwrap();

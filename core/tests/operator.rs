@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use harness::redis::Value as Answer;
-use harness::{Sentinels, Server, Shards, eventually};
+use harness::{Sentinels, Server, Shards, all_have, eventually};
 use redlock::{Redlock, blocking};
 use serde_json::Value;
 
@@ -65,12 +65,6 @@ fn names(ended: &Ended) -> Vec<String> {
         .collect()
 }
 
-/// Waits until each has the keys: a call ends with the majority.
-fn all_have(servers: &[Server], keys: &[&str]) {
-    let has_all = |server: &Server| keys.iter().all(|key| server.get(key).is_some());
-    eventually("all have them", || servers.iter().all(has_all));
-}
-
 #[test]
 fn a_lock_from_its_holder_to_its_end() {
     let servers = harness::cluster(3);
@@ -83,7 +77,7 @@ fn a_lock_from_its_holder_to_its_end() {
     let guard = redlock.lock("job").label("web-3").acquire().unwrap();
     let other = redlock.semaphore("pool", 2).acquire().unwrap();
     let slot = other.slot().unwrap();
-    all_have(&servers, &["job"]);
+    all_have(&servers, "job");
     let status = run(&urls, &["status", "job", "--json"]).expect(0).json();
     let lock = &status["locks"][0];
     assert_eq!((lock["state"].as_str(), lock["label"].as_str()), (Some("held"), Some("web-3")));
@@ -122,7 +116,7 @@ fn nodes_that_are_down_or_frozen() {
     let servers = harness::cluster(3);
     let urls = urls(&servers);
     let guard = client(&urls).lock("job").acquire().unwrap();
-    all_have(&servers, &["job"]);
+    all_have(&servers, "job");
     servers[0].freeze();
     let status = run(&urls, &["status", "job", "--json", "--connect-timeout", "300ms"]).expect(0).json();
     assert_eq!(status["locks"][0]["holders"].as_u64(), Some(2));
@@ -249,7 +243,8 @@ fn nothing_shows_a_token() {
     let urls = urls(&servers);
     let redlock = client(&urls);
     let (guard, slot) = (redlock.lock("job").acquire().unwrap(), redlock.semaphore("pool", 1).acquire().unwrap());
-    all_have(&servers, &["job", "redlock:slot:0:{pool}"]);
+    all_have(&servers, "job");
+    all_have(&servers, "redlock:slot:0:{pool}");
     servers[0].command(&["SET", "theirs", "S3CR3T-value"]);
     let value = |key: &str| String::from_utf8(servers[0].get(key).unwrap()).unwrap();
     let secrets = [value("job")[..8].to_owned(), value("redlock:slot:0:{pool}")[..8].to_owned(), "S3CR3T".to_owned()];

@@ -11,7 +11,7 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use harness::{MASTER, Proxy, Server, cluster, eventually, ran, redis, this_test};
+use harness::{MASTER, Proxy, Server, all_have, cluster, eventually, ran, redis, this_test};
 use redlock::{Error, ErrorKind, Redlock, blocking};
 
 /// Characters that a URL, a shell or a log format could trip over.
@@ -512,7 +512,7 @@ fn tokens_of_a_quorum() {
     let nodes: Vec<_> = servers.iter().map(Server::url).collect();
     let redlock = blocking::Redlock::builder().nodes(nodes).ttl(Duration::from_secs(2)).build().unwrap();
     let guard = redlock.lock("foo").acquire().unwrap();
-    eventually("all have it", || servers.iter().all(|server| server.get("foo").is_some()));
+    all_have(&servers, "foo");
     let token = token(&mut servers[0].connect());
     seen.show(&guard);
     seen.show(&redlock.inspect("foo").unwrap());

@@ -5,7 +5,6 @@ import gc
 import os
 import random
 import threading
-import time
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -315,6 +314,7 @@ async def test_cancelled_after_the_result_has_come(
 @pytest.mark.parametrize("take", [aio.Lock.acquire, enter])
 async def test_a_lock_that_came_too_late_is_acquired_again(
     aclient: aio.Redlock,
+    server: Server,
     name: str,
     take: Callable[[aio.Lock], Coroutine[Any, Any, object]],
     monkeypatch: pytest.MonkeyPatch,
@@ -325,7 +325,7 @@ async def test_a_lock_that_came_too_late_is_acquired_again(
 
     def slow_once(queue: _calls.Queue, number: int) -> object:
         if not taken:
-            time.sleep(0.6)
+            until(lambda: not server.has(name))
         taken.append(native(queue, number))
         return taken[-1]
 

@@ -38,6 +38,17 @@ def hung() -> Iterator[str]:
         yield f"unix://{path}"
 
 
+def interrupts(process: subprocess.Popen[str], limit: float) -> None:
+    """Presses Ctrl-C when the program is there. The program ends within these seconds."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == "here\n"
+    before = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    assert time.monotonic() - before < limit + SLACK
+    assert process.wait(LIMIT) == 0
+
+
 @pytest.mark.parametrize("waiter", WAITERS)
 def test_ctrl_c_ends_a_wait(client: redlock.Redlock, server: Server, name: str, hung: str, waiter: str) -> None:
     program = f"""
@@ -54,14 +65,8 @@ except KeyboardInterrupt:
 """
     with client.lock(name) as lock:
         with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "here\n"
-            # This interrupts a wait that has begun, or one that is about to begin: both must end.
-            before = time.monotonic()
-            process.send_signal(signal.SIGINT)
-            assert process.stdout.readline() == "interrupted\n"
-            assert time.monotonic() - before < 0.05 + SLACK
-            assert process.wait(LIMIT) == 0
+            # A wait that has begun, or one that is about to begin: both must end.
+            interrupts(process, 0.05)
         lock.check()
     assert not server.has(name)
 
@@ -89,13 +94,7 @@ except KeyboardInterrupt:
         client.lock(name),
         subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process,
     ):
-        assert process.stdout is not None
-        assert process.stdout.readline() == "here\n"
-        before = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "interrupted\n"
-        assert time.monotonic() - before < 0.3 + SLACK
-        assert process.wait(LIMIT) == 0
+        interrupts(process, 0.3)
 
 
 CALLS = {

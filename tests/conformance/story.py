@@ -72,9 +72,9 @@ def one_try_ms(node_timeout_ms: float = 500) -> float:
 def connect_to_all(client: Client, nodes: Iterable[Server], name: str) -> None:
     """Makes the client's connections to every node, by using other locks than `name`.
 
-    A node that has no connection when the others have decided is not asked at all. The background then connects to it,
-    and puts back on it whatever is held when that connection is there, also what a test case has deleted by hand. So no
-    such connect may be under way at the end.
+    The others may decide before a node has a connection, and then this node is not asked. The background connects to
+    it, and gives it every lock that is held by then, also one whose key a test case has deleted by hand. So no such
+    connect may be under way at the end.
 
     A node that does not know EVALSHA refuses it when a script is sent for the second time. Afterwards the client knows
     that too.

@@ -120,7 +120,7 @@ def test_the_holder_is_not_held_from_the_release_on(
 @every_face
 def test_a_release_after_that_time_is_an_ordinary_one(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
-    # What a node gets when the others have decided is released later.
+    # A node without a connection gets the lock later, and gives it back later.
     connect_to_all(client, nodes, name)
     lock = client.lock(name, at_least_ms=AT_LEAST_MS)
     won = lock.acquire()

@@ -17,7 +17,7 @@ from support.servers import Cluster
 every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 1000
 RENEWED_TTL_MS = 3000
-"""A ttl of locks that stay held however slow the machine is."""
+"""A ttl of locks that stay held on a slow machine."""
 SHORT_TTL_MS = 500
 """A ttl for a lock that should expire, and of which nothing is asked before that."""
 

@@ -124,7 +124,7 @@ def test_a_release_within_the_margin_is_sent_at_once(
 @every_face
 def test_a_release_in_time_is_an_ordinary_one(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
-    # What a node gets when the others have decided is released later.
+    # A node without a connection gets the lock later, and gives it back later.
     connect_to_all(client, nodes, name)
     lock, other = (client.lock(name, margin_ms=LONG_TTL_MS // 2) for _ in range(2))
     fence = lock.acquire()["fence"]

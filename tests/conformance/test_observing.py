@@ -18,7 +18,7 @@ every_face = pytest.mark.parametrize("face", FACES)
 
 SHORT_TTL_MS = 1_000
 RENEWED_TTL_MS = 3_000
-"""A ttl of locks that stay held however slow the machine is."""
+"""A ttl of locks that stay held on a slow machine."""
 NODE_TIMEOUT_MS = 500
 LIMIT_MS = 10_000
 MANY = 1_000
@@ -166,7 +166,7 @@ def test_what_a_server_refuses_is_told(
             return proxy.met[command] > 0
 
         if command == "EVALSHA":
-            # A connection sends a hash from the second time on, and the next connection tells what came of it.
+            # A connection sends a hash from the second time on. The next connection tells of the refusal.
             until(is_refused, "a hash is refused")
         # Only a connection on which calls wait asks to be told.
         waiting = other.start_acquire()

@@ -21,7 +21,7 @@ every_face = pytest.mark.parametrize("face", FACES)
 USER, SECRET, LATER = "app", "S3CR3T-first", "S3CR3T-later"
 RIGHTS = ("~*", "&*", "+@all")
 TTL_MS = 3000
-"""A ttl of locks that stay held however slow the machine is."""
+"""A ttl of locks that stay held on a slow machine."""
 
 
 def started(*, certificates: bool) -> Iterator[Shards]:

@@ -444,7 +444,7 @@ fn address(set: &NodeSet, node: usize) -> String {
 mod tests {
     use std::sync::atomic::AtomicU64;
 
-    use harness::{Server, eventually};
+    use harness::{Server, all_have, eventually};
 
     use super::*;
 
@@ -575,11 +575,6 @@ mod tests {
         let looked = looked.into_inner();
         assert!(looked >= 200, "{looked}");
         assert!(took >= Duration::from_millis(looked - 20), "{took:?} for {looked}");
-    }
-
-    /// Waits until each has the key: a call ends with the majority.
-    fn all_have(servers: &[Server], key: &str) {
-        eventually("all have it", || servers.iter().all(|server| server.get(key).is_some()));
     }
 
     #[tokio::test]

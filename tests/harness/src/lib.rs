@@ -55,6 +55,11 @@ pub fn eventually(what: &str, state: impl FnMut() -> bool) {
     within(LIMIT, what, state);
 }
 
+/// Waits until all servers have a key. A call ends with the majority, and the others get the key later.
+pub fn all_have(servers: &[Server], key: &str) {
+    eventually("all servers have the key", || servers.iter().all(|server| server.get(key).is_some()));
+}
+
 /// Waits until `state` is true, asking every millisecond, and panics with `what` after `limit`.
 pub(crate) fn within(limit: Duration, what: &str, mut state: impl FnMut() -> bool) {
     let end = Instant::now() + limit;
