@@ -18,7 +18,8 @@
 //! - The process ends. All its calls are dropped, as if they were cancelled.
 //!
 //! While the background is idle, a call that is alone begins on the thread that starts it, and is handed over to the
-//! background (`sys/handover.rs`). The background begins all others.
+//! background (`sys/handover.rs`). An event loop that makes one such call after the other watches the sockets itself, and
+//! the call goes on there (`sys/event_loop.rs`). The background begins all others.
 //!
 //! A *loss subscription* is a number that becomes ready each time a lease of one object is lost. It ends with its
 //! object.
@@ -30,6 +31,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::future::Future;
 use std::mem;
+use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -52,6 +54,7 @@ use crate::process::Process;
 use crate::process::shutdown::{OnShutdown, PendingWork};
 use crate::protocol::shape::Shape;
 use crate::sys::background::Started;
+use crate::sys::event_loop::EventLoop;
 use crate::sys::fork::Pid;
 use crate::sys::handover::Handover;
 use crate::sys::task::spawn;
@@ -64,6 +67,8 @@ struct Shared {
     process: Arc<Process>,
     /// Wakes the event loop, which then drains the list.
     wake: Box<dyn Fn() + Send + Sync>,
+    /// The event loop, if it watches sockets.
+    event_loop: Option<Arc<EventLoop>>,
     list: Mutex<List>,
 }
 
@@ -182,8 +187,19 @@ impl Queue {
     /// Makes a queue that calls `wake` to wake its event loop. Any thread may call `wake`, once for all numbers that
     /// become ready before the next [`Queue::drain`]. `wake` must neither block nor panic.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self::on(None, wake)
+    }
+
+    /// Makes a queue like [`Queue::new`] whose event loop also watches sockets, for as long as it makes one call after the
+    /// other. While [`sockets`](Queue::sockets) is readable, the loop calls [`turn`](Queue::turn).
+    pub fn watching(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        // Without one, which takes a descriptor, the background does it all.
+        Self::on(EventLoop::new().ok(), wake)
+    }
+
+    fn on(event_loop: Option<Arc<EventLoop>>, wake: impl Fn() + Send + Sync + 'static) -> Self {
         let process = Process::current();
-        let shared = Arc::new(Shared { process, wake: Box::new(wake), list: Mutex::default() });
+        let shared = Arc::new(Shared { process, wake: Box::new(wake), event_loop, list: Mutex::default() });
         let listener: Weak<dyn OnShutdown> = Arc::downgrade(&shared) as _;
         shared.process.shutdown.on_shutdown(listener);
         Self(shared)
@@ -193,6 +209,31 @@ impl Queue {
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.0.process.is_foreign()
+    }
+
+    /// Returns the descriptor of the sockets that the event loop watches. It is open until the queue is dropped.
+    #[must_use]
+    pub fn sockets(&self) -> Option<RawFd> {
+        self.0.event_loop.as_ref().map(|event_loop| event_loop.fd())
+    }
+
+    /// Reads what the sockets have brought. Returns whether there is something to [drain](Queue::drain): the loop is not
+    /// woken for that. Called on the loop's thread.
+    #[must_use]
+    pub fn turn(&self) -> bool {
+        match &self.0.event_loop {
+            Some(event_loop) if !self.is_foreign() => event_loop.turn(),
+            _ => return false,
+        }
+        !self.0.list().completions.is_empty()
+    }
+
+    /// Begins `call` on this thread, as a part of the background.
+    fn begin_here(&self, background: &Started, call: ReportedCall) -> Handover {
+        match &self.0.event_loop {
+            Some(event_loop) => event_loop.enter(|| background.begin_here(call)),
+            None => background.begin_here(call),
+        }
     }
 
     /// Starts an acquire.
@@ -473,7 +514,7 @@ impl Queue {
     {
         let (report, background) = (self.report(id), self.background(id)?);
         if background.is_idle() && self.0.list().is_alone() {
-            let handover = background.begin_here(report.wrap(call()));
+            let handover = self.begin_here(&background, report.wrap(call()));
             if let Some(Call::Running(_, abort)) = self.0.list().calls.get_mut(&id) {
                 *abort = Some(Abort::Handover(handover));
                 return Ok(());
@@ -524,7 +565,7 @@ impl Queue {
     {
         let (report, background) = (self.report(id), self.background(id)?);
         if background.is_idle() && self.0.list().is_alone() {
-            drop(background.begin_here(report.wrap(call())));
+            drop(self.begin_here(&background, report.wrap(call())));
         } else {
             background.begin(move |runtime| drop(spawn(runtime, report.wrap(call()))));
         }
@@ -549,6 +590,9 @@ impl Drop for Queue {
             return;
         }
         self.0.drop_calls();
+        if let Some(event_loop) = &self.0.event_loop {
+            event_loop.close();
+        }
     }
 }
 
@@ -601,7 +645,8 @@ impl Shared {
         list.completions.push(completion);
         let first = list.completions.len() == 1;
         drop(list);
-        if first {
+        // The loop drains after its turn.
+        if first && !self.event_loop.as_ref().is_some_and(|event_loop| event_loop.is_turning()) {
             (self.wake)();
         }
     }

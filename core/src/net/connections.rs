@@ -49,7 +49,9 @@ use crate::protocol::place::Place;
 use crate::protocol::quorum::{NodeMask, quorum};
 use crate::protocol::request::Keys;
 use crate::sys::clock::{Clock, Moment};
+use crate::sys::event_loop::EventLoop;
 use crate::sys::future::notified_until;
+use crate::sys::handover::Handover;
 use crate::sys::log::log;
 use crate::sys::random::Random;
 use crate::sys::task::spawn;
@@ -294,6 +296,15 @@ impl Connections {
     /// Runs `task` on the runtime, where the connections are driven.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(spawn(&self.runtime, task));
+    }
+
+    /// Runs `task` like [`spawn`](Self::spawn), but where an event loop watches the connections, on its thread.
+    pub(crate) fn spawn_near(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if EventLoop::entered().is_some() {
+            drop(Handover::begin(&self.runtime, Box::pin(task)));
+        } else {
+            self.spawn(task);
+        }
     }
 
     /// Returns the connection to `node`, if any.

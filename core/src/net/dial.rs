@@ -22,6 +22,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::address::Target;
 use crate::net::node::Failure;
+use crate::net::socket::{Socket, Transport};
 use crate::net::tls::Tls;
 use crate::protocol::certificate::Validity;
 use crate::sys::clock::Clock;
@@ -40,9 +41,8 @@ pub(crate) struct Dialer {
 /// A stream to a server.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    Tcp(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-    Unix(UnixStream),
+    Plain(Socket),
+    Tls(Box<TlsStream<Socket>>),
 }
 
 /// A source of the addresses behind a host's name.
@@ -67,12 +67,14 @@ impl Dialer {
         match &self.target {
             Target::Tcp { host, port, .. } => {
                 // Before the race: files are read while nothing waits at the other end.
-                let Some(tls) = &self.tls else { return Ok(Stream::Tcp(self.connect(host, *port, clock).await?)) };
+                let Some(tls) = &self.tls else {
+                    return Ok(Stream::Plain(self.connect(host, *port, clock).await?.into()));
+                };
                 let config = Arc::clone(tls).config().await?;
                 let tcp = self.connect(host, *port, clock).await?;
-                Ok(Stream::Tls(Box::new(tls.shake_hands(config, tcp).await?)))
+                Ok(Stream::Tls(Box::new(tls.shake_hands(config, tcp.into()).await?)))
             }
-            Target::Unix { path } => Ok(Stream::Unix(connect_unix(path).await?)),
+            Target::Unix { path } => Ok(Stream::Plain(connect_unix(path).await?.into())),
             Target::Memory { .. } | Target::Sentinel { .. } | Target::Cluster { .. } => {
                 Err(Failure::Unreachable("it is not a server".into()))
             }
@@ -194,12 +196,20 @@ impl Stream {
     }
 }
 
+impl Transport for Stream {
+    fn socket(&mut self) -> Option<&mut Socket> {
+        match self {
+            Self::Plain(socket) => Some(socket),
+            Self::Tls(stream) => Some(stream.get_mut().0),
+        }
+    }
+}
+
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Plain(socket) => Pin::new(socket).poll_read(cx, buffer),
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
 }
@@ -207,25 +217,22 @@ impl AsyncRead for Stream {
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Plain(socket) => Pin::new(socket).poll_flush(cx),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }
@@ -288,8 +295,8 @@ mod tests {
     }
 
     fn peer(stream: &Stream) -> IpAddr {
-        let Stream::Tcp(stream) = stream else { panic!("{stream:?}") };
-        stream.peer_addr().unwrap().ip()
+        let Stream::Plain(socket) = stream else { panic!("{stream:?}") };
+        socket.peer().ip()
     }
 
     #[tokio::test]

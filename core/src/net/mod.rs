@@ -10,6 +10,7 @@ pub(crate) mod logins;
 pub(crate) mod node;
 pub(crate) mod redirect;
 pub(crate) mod round;
+pub(crate) mod socket;
 pub(crate) mod timers;
 pub(crate) mod tls;
 pub(crate) mod tracking;

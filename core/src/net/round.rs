@@ -432,7 +432,7 @@ impl Round {
         self.deadline = self.started.after(self.node_timeout);
         self.timer.reset(self.deadline);
         let connections = Arc::clone(&self.connections);
-        connections.spawn(async move {
+        connections.spawn_near(async move {
             while let Some(Event::Vote(node, answer)) = self.next().await {
                 heard(&kept, node, &answer, self.sent(node));
             }

@@ -29,7 +29,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -37,6 +36,7 @@ use tokio_rustls::client::TlsStream;
 use crate::address::TlsOptions;
 use crate::error::Error;
 use crate::net::node::Failure;
+use crate::net::socket::Socket;
 use crate::options::checked_server_name;
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::log::log;
@@ -158,9 +158,9 @@ impl Tls {
     pub(crate) async fn shake_hands(
         &self,
         config: Arc<ClientConfig>,
-        tcp: TcpStream,
-    ) -> Result<TlsStream<TcpStream>, Failure> {
-        let connected = TlsConnector::from(config).connect(self.server_name.clone(), tcp).await;
+        socket: Socket,
+    ) -> Result<TlsStream<Socket>, Failure> {
+        let connected = TlsConnector::from(config).connect(self.server_name.clone(), socket).await;
         connected.map_err(|error| failure(&error).unwrap_or(Failure::HungUp))
     }
 }

@@ -2,19 +2,23 @@
 //!
 //! A thread that starts a task on another thread's runtime wakes that thread, and the task then mostly writes a request
 //! and waits. Here the calling thread does that part itself, and the runtime hears of the task when the answer comes,
-//! which wakes its thread anyway.
+//! which mostly wakes its thread anyway.
+//!
+//! A task that an event loop begins (`sys/event_loop.rs`) goes on there for as long as it is woken there, by what the
+//! loop reads itself.
 //!
 //! States of the task:
 //!
 //! - *begun*: the calling thread polls it, in the runtime's context;
 //! - *resting*: it waits, and the runtime does not know of it;
-//! - *running*: it is a task of the runtime;
+//! - *woken*: the event loop's thread is about to poll it;
+//! - *running*: it is a task of the runtime, for good;
 //! - *over*.
 //!
 //! What may interrupt it:
 //!
 //! - It is woken while it is begun: it runs as soon as the poll is over.
-//! - It is aborted: a resting task is dropped at once, by the caller. A running one is aborted.
+//! - It is aborted: a resting or woken task is dropped at once, by the caller. A running one is aborted.
 //! - It panics: it is dropped, and must report that in its own drop.
 //! - It is dropped with its runtime: whatever it waits for ends then and wakes it, and the runtime drops it.
 
@@ -28,6 +32,7 @@ use std::{fmt, mem};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use crate::sys::event_loop::{EventLoop, Resume};
 use crate::sys::task::spawn;
 
 /// A task of any kind.
@@ -38,27 +43,28 @@ pub(crate) struct Handover(Arc<Place>);
 
 struct Place {
     runtime: Handle,
+    /// On whose thread the task began, and goes on when it is woken there.
+    event_loop: Option<Arc<EventLoop>>,
     state: Mutex<State>,
 }
 
 enum State {
-    Begun { is_woken: bool },
+    Begun {
+        is_woken: bool,
+    },
     Resting(Task),
+    /// Woken, and about to be polled on the event loop's thread.
+    Woken(Task),
     Running(AbortHandle),
     Over,
 }
 
 impl Handover {
     /// Polls `task` once on the calling thread, and leaves the rest of it to `runtime`.
-    pub(crate) fn begin(runtime: &Handle, mut task: Task) -> Self {
-        let place = Arc::new(Place { runtime: runtime.clone(), state: Mutex::new(State::Begun { is_woken: false }) });
-        let waker = Waker::from(Arc::clone(&place));
-        let _context = runtime.enter();
-        let poll = || task.as_mut().poll(&mut Context::from_waker(&waker));
-        match catch_unwind(AssertUnwindSafe(poll)) {
-            Ok(Poll::Pending) => place.rest(task),
-            Ok(Poll::Ready(())) | Err(_) => *place.state() = State::Over,
-        }
+    pub(crate) fn begin(runtime: &Handle, task: Task) -> Self {
+        let state = Mutex::new(State::Begun { is_woken: false });
+        let place = Arc::new(Place { runtime: runtime.clone(), event_loop: EventLoop::entered(), state });
+        place.poll(task);
         Self(place)
     }
 
@@ -86,6 +92,20 @@ impl Place {
         self.state.lock().expect("no panic while holding this")
     }
 
+    /// Polls the task, which is begun, on this thread.
+    fn poll(self: &Arc<Self>, mut task: Task) {
+        let waker = Waker::from(Arc::clone(self));
+        let _context = self.runtime.enter();
+        let poll = || task.as_mut().poll(&mut Context::from_waker(&waker));
+        match catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(Poll::Pending) => self.rest(task),
+            Ok(Poll::Ready(())) | Err(_) => {
+                *self.state() = State::Over;
+                drop(task);
+            }
+        }
+    }
+
     fn rest(&self, task: Task) {
         let mut state = self.state();
         *state = match *state {
@@ -104,8 +124,29 @@ impl Wake for Place {
         let mut state = self.state();
         match mem::replace(&mut *state, State::Over) {
             State::Begun { .. } => *state = State::Begun { is_woken: true },
-            State::Resting(task) => *state = State::Running(spawn(&self.runtime, task)),
+            State::Resting(task) => match &self.event_loop {
+                Some(event_loop) if event_loop.is_entered() => {
+                    *state = State::Woken(task);
+                    drop(state);
+                    event_loop.wake(Arc::clone(self) as _);
+                }
+                _ => *state = State::Running(spawn(&self.runtime, task)),
+            },
             // A waker of its first poll that is late. The task is polled again when it runs, and gives out others then.
+            former => *state = former,
+        }
+    }
+}
+
+impl Resume for Place {
+    fn resume(self: Arc<Self>) {
+        let mut state = self.state();
+        match mem::replace(&mut *state, State::Begun { is_woken: false }) {
+            State::Woken(task) => {
+                drop(state);
+                self.poll(task);
+            }
+            // It was aborted.
             former => *state = former,
         }
     }
@@ -185,6 +226,42 @@ mod tests {
         });
         let _handover = Handover::begin(runtime.handle(), Box::pin(task));
         assert_ne!(receiver.recv_timeout(LIMIT).unwrap(), thread::current().id());
+    }
+
+    #[test]
+    fn a_task_goes_on_where_it_is_woken() {
+        let (runtime, notify) = (runtime(), Arc::new(Notify::new()));
+        let event_loop = EventLoop::new().unwrap();
+        let here = thread::current().id();
+
+        let (task, reported) = waits_for(&notify);
+        let _handover = event_loop.enter(|| Handover::begin(runtime.handle(), task));
+        assert_eq!(reported.try_iter().collect::<Vec<_>>(), [Some(here)]);
+        event_loop.enter(|| {
+            notify.notify_one();
+            assert!(reported.try_recv().is_err(), "not inside of what wakes it");
+        });
+        assert_eq!(reported.try_iter().collect::<Vec<_>>(), [Some(here), None]);
+
+        let (task, reported) = waits_for(&notify);
+        let _handover = event_loop.enter(|| Handover::begin(runtime.handle(), task));
+        notify.notify_one();
+        assert_eq!(reported.recv_timeout(LIMIT).unwrap(), Some(here));
+        assert_ne!(reported.recv_timeout(LIMIT).unwrap().unwrap(), here, "woken by a thread that is not in the loop");
+        assert_eq!(reported.recv_timeout(LIMIT).unwrap(), None);
+    }
+
+    #[test]
+    fn a_task_that_is_woken_and_aborted_does_not_go_on() {
+        let (runtime, notify) = (runtime(), Arc::new(Notify::new()));
+        let event_loop = EventLoop::new().unwrap();
+        let (task, reported) = waits_for(&notify);
+        let handover = event_loop.enter(|| Handover::begin(runtime.handle(), task));
+        event_loop.enter(|| {
+            notify.notify_one();
+            handover.abort();
+        });
+        assert_eq!(reported.try_iter().collect::<Vec<_>>(), [Some(thread::current().id()), None]);
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! the piece large writes it itself, so that the server begins.
 //!
 //! The reader hands out replies and the server's own messages. It is the driver, or the task that awaits the only reply.
-//! That task is woken by the stream itself, so that its runtime looks at its sockets once for a reply, not twice.
+//! That task is woken by the stream itself, so that its runtime looks at its sockets once for a reply, not twice. Or it
+//! is an event loop of the program; see `lending`.
 //!
 //! States of a request:
 //!
@@ -35,20 +36,26 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
 use redis::{Cmd, PushKind, Value};
 use slab::Slab;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::AbortHandle;
+
+use lending::{Change, Regular};
 
 use super::Failure;
 use super::refusal::{io_failure, is_full};
 use super::replies::{Malformed, Replies};
+use crate::net::socket::Transport;
+use crate::sys::event_loop::EventLoop;
 use crate::sys::future::idle_waker;
 use crate::sys::task::spawn;
+
+mod lending;
 
 /// The number of awaited replies, the request's own included, that does not justify waiting for others. One task leaves
 /// a slow node's reply behind when the others have decided.
@@ -91,6 +98,9 @@ impl Drop for Driver {
 }
 
 struct Shared<S> {
+    me: Weak<Self>,
+    /// Whether an event loop may watch the socket.
+    is_lendable: bool,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Outgoing<S>>,
     queue: Mutex<Queue>,
@@ -122,6 +132,8 @@ enum Reader {
     Driver,
     /// The task that waits at this place in [`Queue::asked`], while its reply is the only awaited one.
     Asking(usize),
+    /// The event loop that watches the socket.
+    Loop,
 }
 
 /// The requests, and who waits for their replies.
@@ -135,6 +147,7 @@ struct Queue {
     queued: usize,
     asked: Slab<Asked>,
     reader: Reader,
+    regular: Regular,
     /// The driver, once it was polled. Nothing is written before that.
     driver: Option<Waker>,
     /// The failure of all requests from now on; `None` while the connection lasts.
@@ -160,13 +173,14 @@ impl<S> Clone for Pipeline<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Pipeline<S> {
-    /// Makes a connection of a stream, and drives it on `runtime`. `hear` gets the events on it.
-    pub(super) fn open(runtime: &Handle, stream: S, hear: Box<dyn FnMut(Unasked) + Send>) -> Self {
+impl<S: Transport> Pipeline<S> {
+    /// Makes a connection of a stream, and drives it on `runtime`. `hear` gets the events on it. An event loop may watch
+    /// the socket if it `is_lendable`: if nobody waits for what the server says unasked.
+    pub(super) fn open(runtime: &Handle, stream: S, is_lendable: bool, hear: Box<dyn FnMut(Unasked) + Send>) -> Self {
         // On a runtime with several threads, a task that was woken runs right behind the one that woke it, ahead of
         // others that are ready.
         let overtakes = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
-        let (shared, driving) = connect(stream, hear, overtakes);
+        let (shared, driving) = connect(stream, is_lendable, hear, overtakes);
         Self { shared, driver: Arc::new(Driver(spawn(runtime, driving.run()))) }
     }
 
@@ -182,14 +196,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Pipeline<S> {
     }
 }
 
-fn connect<S>(stream: S, hear: Box<dyn FnMut(Unasked) + Send>, overtakes: bool) -> (Arc<Shared<S>>, Driving<S>)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+fn connect<S>(
+    stream: S,
+    is_lendable: bool,
+    hear: Box<dyn FnMut(Unasked) + Send>,
+    overtakes: bool,
+) -> (Arc<Shared<S>>, Driving<S>) {
     let incoming = Incoming { hear, buffer: vec![0; READ].into(), replies: Replies::default(), failure: None };
     let outgoing = Outgoing { stream: Some(stream), bytes: Vec::new(), taken: 0, failure: None };
-    let shared =
-        Arc::new(Shared { incoming: Mutex::new(incoming), outgoing: Mutex::new(outgoing), queue: Mutex::default() });
+    let shared = Arc::new_cyclic(|me| Shared {
+        me: Weak::clone(me),
+        is_lendable,
+        incoming: Mutex::new(incoming),
+        outgoing: Mutex::new(outgoing),
+        queue: Mutex::default(),
+    });
     let driving = Driving { shared: Arc::clone(&shared), overtakes, has_yielded: false, woken: Vec::new() };
     (shared, driving)
 }
@@ -227,25 +248,35 @@ impl<S> Shared<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Shared<S> {
+impl<S: Transport> Shared<S> {
     fn ask(&self, command: &Cmd) -> Asking<'_, S> {
         let mut queue = self.queue();
         let place = queue.push(command);
-        let (reader, next) = (queue.take_reading(), queue.next(1));
-        drop(queue);
-        self.go_on(next);
-        reader.into_iter().for_each(Waker::wake);
+        self.send(queue, 1);
         Asking { shared: self, place: Some(place) }
     }
 
     fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_, S>> {
         let mut queue = self.queue();
         let places: Vec<_> = commands.iter().map(|command| queue.push(command)).collect();
-        let (reader, next) = (queue.take_reading(), queue.next(places.len()));
+        self.send(queue, places.len());
+        places.into_iter().map(|place| Asking { shared: self, place: Some(place) }).collect()
+    }
+
+    /// Does what has to be done after `more` requests were queued.
+    fn send(&self, mut queue: MutexGuard<'_, Queue>, more: usize) {
+        let here = EventLoop::entered();
+        let change = queue.note_asker(here.as_ref(), self.is_lendable);
+        let (reader, next) = (queue.take_reading(), queue.next(more));
         drop(queue);
+        if change == Change::TakeBack {
+            self.take_back();
+        }
         self.go_on(next);
         reader.into_iter().for_each(Waker::wake);
-        places.into_iter().map(|place| Asking { shared: self, place: Some(place) }).collect()
+        if let (Change::Lend, Some(here)) = (change, here) {
+            self.lend(&here);
+        }
     }
 
     fn go_on(&self, next: Next) {
@@ -266,10 +297,16 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
 
     /// Writes what is queued, as far as the stream takes it. Returns the failure of the stream.
     fn write(&self, outgoing: &mut Outgoing<S>, cx: &mut Context<'_>) -> Option<Failure> {
-        if outgoing.failure.is_none()
-            && let Poll::Ready(Err(error)) = self.poll_write(outgoing, cx)
-        {
-            outgoing.failure = Some(io_failure(&error));
+        while outgoing.failure.is_none() {
+            match self.poll_write(outgoing, cx) {
+                Poll::Ready(Ok(())) => break,
+                Poll::Ready(Err(error)) => outgoing.failure = Some(io_failure(&error)),
+                // A socket that is lent wakes nobody when it has room.
+                Poll::Pending => match self.take_back_from(outgoing) {
+                    Some(driver) => driver.wake(),
+                    None => break,
+                },
+            }
         }
         outgoing.failure.clone()
     }
@@ -294,7 +331,7 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> Shared<S> {
+impl<S: Transport> Shared<S> {
     /// Reads once if that falls to `reader`, and hands out what has come. Adds those who wait for it to `woken`, but not
     /// `reader` itself. If it is pending, the stream wakes `reader` when there is more, or the reading falls to another.
     fn poll_read(&self, reader: Reader, cx: &mut Context<'_>, woken: &mut Vec<Waker>) -> Poll<Result<(), Failure>> {
@@ -412,7 +449,7 @@ impl Queue {
             None => Next::Nothing,
             Some(driver) if self.queued >= MANY => Next::Write(driver.clone()),
             Some(_) if self.queued > more => Next::Nothing,
-            Some(driver) if self.awaited.len() <= FEW => Next::Write(driver.clone()),
+            Some(driver) if self.awaited.len() <= FEW || self.reader == Reader::Loop => Next::Write(driver.clone()),
             Some(driver) => Next::Wake(driver.clone()),
         }
     }
@@ -426,7 +463,7 @@ impl Queue {
 
     /// Whether the task at `place` may read.
     fn may_read(&self, place: usize) -> bool {
-        self.awaited.len() == 1 && self.queued == 0 && self.awaited[0].place == place
+        self.reader != Reader::Loop && self.awaited.len() == 1 && self.queued == 0 && self.awaited[0].place == place
     }
 
     /// Whether the reading falls to `reader`. A task takes it over from the driver if it may.
@@ -442,7 +479,9 @@ impl Queue {
     /// Leaves the reading to the driver, which is to be woken, after a request was queued: the task that reads may not
     /// be polled any more.
     fn take_reading(&mut self) -> Option<Waker> {
-        if std::mem::take(&mut self.reader) == Reader::Driver { None } else { self.driver.clone() }
+        let Reader::Asking(_) = self.reader else { return None };
+        self.reader = Reader::Driver;
+        self.driver.clone()
     }
 
     /// Leaves the reading to the driver, which is to be woken, if it falls to the task at `place`.
@@ -534,7 +573,7 @@ pub(super) struct Asking<'a, S> {
     place: Option<usize>,
 }
 
-impl<S: AsyncRead + Unpin> Future for Asking<'_, S> {
+impl<S: Transport> Future for Asking<'_, S> {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
@@ -542,6 +581,13 @@ impl<S: AsyncRead + Unpin> Future for Asking<'_, S> {
         let is_idle = cx.waker().will_wake(idle_waker());
         let mut queue = self.shared.queue();
         let mut answer = queue.take_answer(place);
+        if answer.is_none() && !is_idle && queue.is_read_elsewhere() {
+            drop(queue);
+            // The loop may be busy, and the reply may have come.
+            self.shared.take_back();
+            queue = self.shared.queue();
+            answer = queue.take_answer(place);
+        }
         if answer.is_none() {
             let former = queue.wait(place, cx.waker());
             let may_read = queue.may_read(place) && !is_idle;
@@ -581,7 +627,7 @@ struct Driving<S> {
     woken: Vec<Waker>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Driving<S> {
+impl<S: Transport> Driving<S> {
     async fn run(mut self) {
         let failure = poll_fn(|cx| self.poll(cx)).await;
         let woken = self.shared.end(&failure);

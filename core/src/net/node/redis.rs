@@ -374,12 +374,13 @@ fn hear(events: &EventSink, unasked: &Unasked) {
 
 /// Makes a connection of a stream, and runs it on the current runtime.
 fn open(stream: Stream, events: Option<EventSink>) -> Wire {
+    let tracks = events.as_ref().is_some_and(EventSink::tracks);
     let hear = move |unasked| {
         if let Some(events) = &events {
             hear(events, &unasked);
         }
     };
-    Pipeline::open(&Handle::current(), stream, Box::new(hear))
+    Pipeline::open(&Handle::current(), stream, !tracks, Box::new(hear))
 }
 
 /// Returns the command that asks for the server's own messages, and logs in.

@@ -374,7 +374,7 @@ impl Sentinels {
         }
         let login = login.login().await.map_err(Failure::NoLogin)?;
         let stream = dialers[index].dial(&self.clock).await?;
-        let line = Pipeline::open(&Handle::current(), stream, Box::new(|_| {}));
+        let line = Pipeline::open(&Handle::current(), stream, false, Box::new(|_| {}));
         let answers = question(&line, authentication(&login.login), &self.master).await?;
         Ok((Some(line), answers))
     }

@@ -110,7 +110,7 @@ impl Dialed {
         let tls = self.tls_to(&place.host).map_err(|error| Failure::Tls(error.to_string().into()))?;
         let target = self.address.of_server(&place.host, place.port).target().clone();
         let stream: Stream = Dialer::new(target, tls).dial(clock).await?;
-        let line = Pipeline::open(&Handle::current(), stream, Box::new(|_| {}));
+        let line = Pipeline::open(&Handle::current(), stream, false, Box::new(|_| {}));
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
         let commands: Vec<Cmd> = authentication(&login.login).into_iter().chain([command]).collect();

@@ -6,9 +6,10 @@ use std::task::Wake;
 
 use harness::{LIMIT, eventually};
 use proptest::prelude::*;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 
 use super::*;
+use crate::net::socket::Socket;
 use crate::sys::clock::Clock;
 
 /// A server's side of a stream, step by step.
@@ -109,6 +110,18 @@ impl AsyncWrite for Peer {
     }
 }
 
+impl Transport for Peer {
+    fn socket(&mut self) -> Option<&mut Socket> {
+        None
+    }
+}
+
+impl Transport for DuplexStream {
+    fn socket(&mut self) -> Option<&mut Socket> {
+        None
+    }
+}
+
 /// Counts how often it is woken.
 #[derive(Default)]
 struct Counter(AtomicUsize);
@@ -140,7 +153,7 @@ impl Stepwise {
                 Unasked::End => "end".to_owned(),
             });
         };
-        let (shared, driving) = connect(peer.clone(), Box::new(hear), overtakes);
+        let (shared, driving) = connect(peer.clone(), true, Box::new(hear), overtakes);
         let mut this = Self { peer, shared, driving, unasked, woken: Arc::default() };
         assert!(this.drive().is_none());
         this
@@ -179,11 +192,11 @@ fn packed(text: &str) -> String {
     format!("*1\r\n${}\r\n{text}\r\n", text.len())
 }
 
-fn poll<S: AsyncRead + Unpin>(asking: &mut Asking<'_, S>) -> Option<Answer> {
+fn poll<S: Transport>(asking: &mut Asking<'_, S>) -> Option<Answer> {
     poll_as(asking, &Waker::from(Arc::new(Counter::default())))
 }
 
-fn poll_as<S: AsyncRead + Unpin>(asking: &mut Asking<'_, S>, waker: &Waker) -> Option<Answer> {
+fn poll_as<S: Transport>(asking: &mut Asking<'_, S>, waker: &Waker) -> Option<Answer> {
     match Pin::new(asking).poll(&mut Context::from_waker(waker)) {
         Poll::Ready(answer) => Some(answer),
         Poll::Pending => None,
@@ -661,7 +674,7 @@ fn many_tasks_on_many_threads_share_a_connection() {
     let runtime = runtime();
     let (client, server) = duplex(100);
     runtime.spawn(serve(server));
-    let pipeline = Pipeline::open(runtime.handle(), client, Box::new(|_| {}));
+    let pipeline = Pipeline::open(runtime.handle(), client, true, Box::new(|_| {}));
     let tasks: Vec<_> = (0..64)
         .map(|_| {
             let pipeline = pipeline.clone();
@@ -683,7 +696,7 @@ fn many_tasks_on_many_threads_share_a_connection() {
 fn the_last_handle_closes_the_stream() {
     let runtime = runtime();
     let (client, mut server) = duplex(100);
-    let pipeline = Pipeline::open(runtime.handle(), client, Box::new(|_| {}));
+    let pipeline = Pipeline::open(runtime.handle(), client, true, Box::new(|_| {}));
     let other = pipeline.clone();
     drop(pipeline);
     runtime.block_on(async {
@@ -701,7 +714,7 @@ fn the_last_handle_closes_the_stream() {
 fn the_end_of_the_runtime_fails_what_is_asked() {
     let runtime = runtime();
     let (client, _server) = duplex(100);
-    let pipeline = Pipeline::open(runtime.handle(), client, Box::new(|_| panic!("it is not the server's end")));
+    let pipeline = Pipeline::open(runtime.handle(), client, true, Box::new(|_| panic!("it is not the server's end")));
     let mut before = pipeline.ask(&redis::cmd("x"));
     runtime.shutdown_background();
     let mut answer = None;

@@ -1,0 +1,342 @@
+//! A socket, and who watches it: the background's runtime, or an event loop of the program.
+//!
+//! States:
+//!
+//! - *own*: the runtime on which it was made watches it;
+//! - *lent*: an [`EventLoop`] watches it, and it has no wakers. Who holds it reads when the loop says so, and takes it back
+//!   to wait for room to write;
+//! - *gone*: a change between the two failed, and it is closed.
+//!
+//! What may interrupt a change: nothing. The kernel reports to the new watcher what came before.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::{mem, net};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Handle;
+
+use crate::sys::event_loop::{EventLoop, OnReadable, Watch};
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) struct Socket(Io);
+
+/// A stream to a server.
+pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// Returns the socket under it, if it has one.
+    fn socket(&mut self) -> Option<&mut Socket>;
+}
+
+#[derive(Debug)]
+enum Io {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Lent(Lent),
+    Gone,
+}
+
+#[derive(Debug)]
+struct Lent {
+    /// Dropped before the descriptor is closed.
+    _watch: Watch,
+    io: StdIo,
+    /// Whether there may be something to read.
+    is_ready: bool,
+    /// Whether nothing comes behind that.
+    is_ending: bool,
+    runtime: Handle,
+}
+
+#[derive(Debug)]
+enum StdIo {
+    Tcp(net::TcpStream),
+    Unix(StdUnixStream),
+}
+
+impl From<TcpStream> for Socket {
+    fn from(stream: TcpStream) -> Self {
+        Self(Io::Tcp(stream))
+    }
+}
+
+impl From<UnixStream> for Socket {
+    fn from(stream: UnixStream) -> Self {
+        Self(Io::Unix(stream))
+    }
+}
+
+impl Socket {
+    /// Lends it to `event_loop`, which tells `reader` when there is something to read. Called in the context of its
+    /// runtime.
+    ///
+    /// # Errors
+    ///
+    /// It is gone then.
+    pub(crate) fn lend(&mut self, event_loop: &Arc<EventLoop>, reader: Weak<dyn OnReadable>) -> io::Result<()> {
+        let io = match mem::replace(&mut self.0, Io::Gone) {
+            Io::Tcp(stream) => StdIo::Tcp(stream.into_std()?),
+            Io::Unix(stream) => StdIo::Unix(stream.into_std()?),
+            io => {
+                self.0 = io;
+                return Ok(());
+            }
+        };
+        let watch = event_loop.watch(io.fd(), reader)?;
+        self.0 = Io::Lent(Lent { _watch: watch, io, is_ready: true, is_ending: false, runtime: Handle::current() });
+        Ok(())
+    }
+
+    /// Takes it back, if it is lent.
+    ///
+    /// # Errors
+    ///
+    /// It is gone then.
+    pub(crate) fn take_back(&mut self) -> io::Result<()> {
+        match mem::replace(&mut self.0, Io::Gone) {
+            Io::Lent(Lent { _watch: watch, io, runtime, .. }) => {
+                drop(watch);
+                let _context = runtime.enter();
+                self.0 = match io {
+                    StdIo::Tcp(stream) => Io::Tcp(TcpStream::from_std(stream)?),
+                    StdIo::Unix(stream) => Io::Unix(UnixStream::from_std(stream)?),
+                };
+            }
+            io => self.0 = io,
+        }
+        Ok(())
+    }
+
+    /// Returns the address of the other end, which is a TCP socket.
+    #[cfg(test)]
+    pub(crate) fn peer(&self) -> net::SocketAddr {
+        let Io::Tcp(stream) = &self.0 else { panic!("{self:?}") };
+        stream.peer_addr().unwrap()
+    }
+
+    /// Notes that there may be something to read, if it is lent, and with `is_last` that nothing comes behind it.
+    pub(crate) fn set_ready(&mut self, is_last: bool) {
+        if let Io::Lent(lent) = &mut self.0 {
+            lent.is_ready = true;
+            lent.is_ending |= is_last;
+        }
+    }
+}
+
+impl StdIo {
+    fn fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+}
+
+impl Lent {
+    fn read(&mut self, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.is_ready {
+            return Poll::Pending;
+        }
+        let bytes = buffer.initialize_unfilled();
+        let room = bytes.len();
+        let read = match &mut self.io {
+            StdIo::Tcp(stream) => stream.read(bytes),
+            StdIo::Unix(stream) => stream.read(bytes),
+        };
+        match read {
+            Ok(read) => {
+                // The queue of events reports what comes later, and not what was left.
+                self.is_ready = read == room || self.is_ending;
+                buffer.advance(read);
+                Poll::Ready(Ok(()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.is_ready = false;
+                Poll::Pending
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.read(buffer),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = match &mut self.io {
+            StdIo::Tcp(stream) => stream.write(bytes),
+            StdIo::Unix(stream) => stream.write(bytes),
+        };
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.write(bytes),
+            written => Poll::Ready(written),
+        }
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the socket could not be watched")
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            Io::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Io::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Io::Lent(lent) => lent.read(buffer),
+            Io::Gone => Poll::Ready(Err(gone())),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.0 {
+            Io::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Io::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Io::Lent(lent) => lent.write(bytes),
+            Io::Gone => Poll::Ready(Err(gone())),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            Io::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Io::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            // A socket has nothing to flush.
+            Io::Lent(_) | Io::Gone => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            Io::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Io::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            // It is shut down when it is dropped.
+            Io::Lent(_) | Io::Gone => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Transport for Socket {
+    fn socket(&mut self) -> Option<&mut Socket> {
+        Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::Mutex;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// Counts what an event loop tells: how often there was something to read, and whether it was the last.
+    #[derive(Default)]
+    struct Told(Mutex<(usize, bool)>);
+
+    impl OnReadable for Told {
+        fn readable(&self, is_last: bool) {
+            let mut told = self.0.lock().unwrap();
+            *told = (told.0 + 1, is_last);
+        }
+
+        fn give_back(&self) {}
+    }
+
+    impl Told {
+        fn get(&self) -> (usize, bool) {
+            *self.0.lock().unwrap()
+        }
+    }
+
+    /// A socket that is lent, and the other end.
+    fn lent() -> (Arc<EventLoop>, Arc<Told>, Socket, UnixStream) {
+        let (event_loop, told) = (EventLoop::new().unwrap(), Arc::new(Told::default()));
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        let mut socket = Socket::from(mine);
+        let reader: Weak<Told> = Arc::downgrade(&told);
+        socket.lend(&event_loop, reader).unwrap();
+        (event_loop, told, socket, theirs)
+    }
+
+    /// Reads what there is, up to `most` bytes; `None` if there is nothing.
+    fn read(socket: &mut Socket, most: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; most];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        match Pin::new(socket).poll_read(&mut Context::from_waker(std::task::Waker::noop()), &mut buffer) {
+            Poll::Pending => None,
+            Poll::Ready(read) => {
+                read.unwrap();
+                Some(buffer.filled().to_vec())
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_loop_tells_of_what_a_lent_socket_brings() {
+        let (event_loop, told, mut socket, mut theirs) = lent();
+        assert_eq!(read(&mut socket, 8), None);
+        theirs.write_all(b"one").await.unwrap();
+        assert_eq!(read(&mut socket, 8), None, "the loop has not looked");
+        event_loop.turn();
+        assert_eq!(told.get(), (1, false));
+        socket.set_ready(false);
+        assert_eq!(read(&mut socket, 2), Some(b"on".to_vec()));
+        assert_eq!(read(&mut socket, 8), Some(b"e".to_vec()), "a full buffer may leave something");
+        assert_eq!(read(&mut socket, 8), None);
+        event_loop.turn();
+        assert_eq!(told.get(), (1, false), "there is nothing new");
+    }
+
+    #[tokio::test]
+    async fn an_end_right_behind_the_last_bytes_is_read() {
+        let (event_loop, told, mut socket, mut theirs) = lent();
+        theirs.write_all(b"bye").await.unwrap();
+        drop(theirs);
+        event_loop.turn();
+        assert_eq!(told.get(), (1, true));
+        socket.set_ready(true);
+        assert_eq!(read(&mut socket, 8), Some(b"bye".to_vec()));
+        assert_eq!(read(&mut socket, 8), Some(Vec::new()), "it has ended");
+        assert_eq!(read(&mut socket, 8), Some(Vec::new()), "for good");
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_is_taken_back_is_watched_by_its_runtime() {
+        let (event_loop, told, mut socket, mut theirs) = lent();
+        theirs.write_all(b"before").await.unwrap();
+        socket.take_back().unwrap();
+        let mut bytes = [0; 6];
+        socket.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(&bytes, b"before");
+        event_loop.turn();
+        assert_eq!(told.get(), (0, false));
+        socket.take_back().unwrap();
+        socket.lend(&event_loop, Weak::<Told>::new()).unwrap();
+        drop(socket);
+        assert_eq!(theirs.read(&mut bytes).await.unwrap(), 0, "a lent socket is closed when it is dropped");
+    }
+
+    #[tokio::test]
+    async fn a_lent_socket_that_is_full_wakes_nobody() {
+        let (_event_loop, _, mut socket, mut theirs) = lent();
+        let full = vec![0; 1 << 16];
+        let waker = std::task::Waker::noop();
+        let mut written = 0;
+        while let Poll::Ready(more) = Pin::new(&mut socket).poll_write(&mut Context::from_waker(waker), &full) {
+            written += more.unwrap();
+        }
+        socket.take_back().unwrap();
+        let mut all = vec![0; written + 1];
+        let more = poll_fn(|cx| Pin::new(&mut socket).poll_write(cx, b"x"));
+        let (more, read) = tokio::join!(more, theirs.read_exact(&mut all));
+        assert_eq!((more.unwrap(), read.unwrap()), (1, written + 1));
+    }
+}
