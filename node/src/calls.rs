@@ -1,6 +1,6 @@
 //! The completion queue of one environment.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use crate::convert::number;
 use crate::error::Failure;
 use crate::events::Listener;
 use crate::options::{Timeout, read_timeout};
+use crate::sockets::Sockets;
 use crate::table::{Numbered, Table};
 use crate::wake::Wake;
 
@@ -34,6 +35,8 @@ pub struct Queue(Numbered<Rc<Calls>>);
 /// The calls and the lock objects of one environment.
 #[derive(Debug)]
 pub(crate) struct Calls {
+    /// Dropped before the descriptor is closed.
+    sockets: OnceCell<Sockets>,
     completions: Completions,
     wake: Arc<Wake>,
     events: Rc<Listener>,
@@ -56,12 +59,25 @@ impl Queue {
     #[napi(constructor, catch_unwind)]
     pub fn new(env: Env, wake: Function<'_, (), ()>, resource: Object<'_>) -> napi::Result<Self> {
         crate::shut_down_at_exit();
-        let wake = Arc::new(Wake::new(env, wake, resource)?);
+        let drain = wake;
+        let wake = Arc::new(Wake::new(env, drain, resource)?);
         let waker = Arc::clone(&wake);
-        let completions = Completions::new(move || waker.call());
+        let completions = Completions::watching(move || waker.call());
         let events = Listener::join(&wake);
-        let calls = Calls { completions, wake, events, pending: Cell::default(), objects: RefCell::default() };
-        Ok(Self(Numbered::new(&QUEUES, Rc::new(calls))))
+        let calls = Rc::new(Calls {
+            sockets: OnceCell::new(),
+            completions,
+            wake,
+            events,
+            pending: Cell::default(),
+            objects: RefCell::default(),
+        });
+        if let Some(fd) = calls.completions.sockets()
+            && let Some(sockets) = Sockets::watch(env, fd, Rc::downgrade(&calls), &drain, &resource)?
+        {
+            let _ = calls.sockets.set(sockets);
+        }
+        Ok(Self(Numbered::new(&QUEUES, calls)))
     }
 
     /// Returns its number.
@@ -75,6 +91,11 @@ impl Calls {
     /// Returns the queue with this number.
     pub(crate) fn of(number: i64) -> napi::Result<Rc<Self>> {
         Table::get(&QUEUES, number)
+    }
+
+    /// Reads what the sockets have brought. Returns whether there is something to drain.
+    pub(crate) fn turn(&self) -> bool {
+        self.completions.turn()
     }
 
     /// Returns the events of the environment.

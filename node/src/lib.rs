@@ -16,6 +16,7 @@ pub mod events;
 mod host;
 pub mod lock;
 pub mod options;
+mod sockets;
 pub mod stats;
 mod table;
 pub mod testing;
