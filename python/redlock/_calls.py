@@ -30,7 +30,7 @@ class Queue(_native.Queue):
     __slots__ = ("__weakref__", "_locks", "futures", "reference")
 
     def __new__(cls, loop: asyncio.AbstractEventLoop) -> Self:  # noqa: ARG004 - `__init__` uses it
-        return super().__new__(cls)
+        return super().__new__(cls, watches=True)
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.futures: dict[int, asyncio.Future[bool]] = {}
@@ -40,6 +40,13 @@ class Queue(_native.Queue):
         self._locks: dict[int, weakref.ref[Lock]] = {}
         # The loop keeps the context of a reader, so this is an empty one, and not that of a task.
         contextvars.Context().run(loop.add_reader, self.fileno(), self._ready)
+        sockets = self.sockets()
+        if sockets is not None:
+            contextvars.Context().run(loop.add_reader, sockets, self._readable)
+
+    def _readable(self) -> None:
+        if self.turn():
+            self._ready()
 
     def _ready(self) -> None:
         futures = self.futures

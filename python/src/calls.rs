@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use redlock::bindings::completion_queue::{Completion, Taken};
+use redlock::bindings::completion_queue::{Completion, Queue as Calls, Taken};
 
 use crate::client::Client;
 use crate::convert::{Blocking, Name, Permits, Timeout, Ttl, limit, no_others};
@@ -18,23 +18,35 @@ use crate::notifier::Notifier;
 #[pyclass(frozen, subclass, module = "redlock._native")]
 #[derive(Debug)]
 pub(crate) struct Queue {
-    queue: redlock::bindings::completion_queue::Queue,
+    queue: Calls,
     notifier: Arc<Notifier>,
 }
 
 #[pymethods]
 impl Queue {
     #[new]
-    fn new() -> PyResult<Self> {
+    #[pyo3(signature = (*, watches = false))]
+    fn new(watches: bool) -> PyResult<Self> {
         let notifier = Arc::new(Notifier::new()?);
         let waker = Arc::clone(&notifier);
-        let queue = redlock::bindings::completion_queue::Queue::new(move || waker.notify());
+        let wake = move || waker.notify();
+        let queue = if watches { Calls::watching(wake) } else { Calls::new(wake) };
         Ok(Self { queue, notifier })
     }
 
     /// Return the descriptor to poll for reading.
     fn fileno(&self) -> i32 {
         self.notifier.descriptor()
+    }
+
+    /// Return the descriptor of the sockets that the loop watches, if it does.
+    fn sockets(&self) -> Option<i32> {
+        self.queue.sockets()
+    }
+
+    /// Read what the sockets have brought, and return whether calls became ready. They do not make the descriptor readable.
+    fn turn(&self) -> bool {
+        self.queue.turn()
     }
 
     /// Return whether another process made this queue.

@@ -2,23 +2,30 @@
 
 import asyncio
 import gc
+import inspect
 import os
 import random
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 from conftest import Run
-from server import LIMIT, Server
+from server import LIMIT, Nodes, Server
 from support.clock import until
 from test_asyncio import eventually
 
 import redlock
 from redlock import _calls, _native
 from redlock import asyncio as aio
+
+MANY = 100
+"""More calls than it takes until a loop watches the sockets."""
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 Factory = Callable[[], asyncio.AbstractEventLoop]
@@ -91,10 +98,102 @@ def test_one_lock_in_one_loop_after_another(aclient: aio.Redlock, name: str, fac
         assert len(losses) == count
 
 
+async def use_often(client: aio.Redlock, name: str) -> None:
+    """Make one call after the other, for long enough that the loop watches the sockets."""
+    for _ in range(MANY):
+        await use(client, name)
+
+
+def sleeps() -> int:
+    """Return how often the background has gone to sleep."""
+    for task in Path("/proc/self/task").iterdir():
+        status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines())
+        if status["Name"] == "redlock":
+            return int(status["voluntary_ctxt_switches"])
+    raise AssertionError("there is no background")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks at a thread from outside")
+def test_one_call_after_the_other_leaves_the_background_asleep(
+    run: Run, one_and_five: dict[int, Nodes], factory: Factory
+) -> None:
+    # In a process of its own: other tests leave things to do.
+    program = f"""
+import asyncio, sys
+from {factory.__module__.split(".")[0]} import new_event_loop
+from pathlib import Path
+from redlock import asyncio as aio
+
+MANY = {MANY}
+
+{inspect.getsource(use)}
+{inspect.getsource(use_often)}
+{inspect.getsource(sleeps)}
+async def main():
+    for client in aio.Redlock(urls[0]), aio.Redlock(urls):
+        await use_often(client, name)
+        asleep = sleeps()
+        await use_often(client, name)
+        slept = sleeps() - asleep
+        assert slept < MANY, f"it has slept {{slept}} times in {{2 * MANY}} calls"
+
+with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    runner.run(main())
+"""
+    done = run(program, nodes=one_and_five[5])
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+async def test_a_lock_is_renewed_while_the_loop_that_watches_the_sockets_is_busy(
+    aclient: aio.Redlock, server: Server, name: str
+) -> None:
+    lock = aclient.lock(name, ttl=1.5)
+    async with lock:
+        await use_often(aclient, f"{name}-other")
+        time.sleep(4)  # noqa: ASYNC251 - it keeps the loop busy
+        lock.check()
+        await use_often(aclient, f"{name}-other")
+        assert server.has(name)
+
+
+def test_a_fork_while_the_loop_watches_the_sockets(run: Run, server: Server, name: str) -> None:
+    program = f"""
+import asyncio, os
+from redlock import asyncio as aio
+client = aio.Redlock(urls, ttl=60)
+
+async def use_often(name):
+    for _ in range({MANY}):
+        async with client.lock(name):
+            pass
+
+async def main():
+    lock = client.lock(name)
+    await lock.acquire()
+    await use_often(name + "-parent")
+    pid = os.fork()
+    if pid == 0:
+        # It has a loop of its own.
+        asyncio.run(use_often(name + "-child"))
+        assert not lock.held
+        os._exit(0)
+    await use_often(name + "-parent")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    await use_often(name + "-parent")
+    lock.check()
+    await lock.release()
+
+asyncio.run(main())
+"""
+    done = run(program)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert not server.has(name)
+
+
 def test_loops_leave_no_descriptor(aclient: aio.Redlock, name: str, factory: Factory) -> None:
     def once() -> None:
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(use(aclient, name))
+            runner.run(use_often(aclient, name))
 
     once()
     before = descriptors()
