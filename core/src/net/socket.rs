@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 
-use crate::sys::event_loop::{EventLoop, OnReadable, Watch};
+use crate::sys::event_loop::{EventLoop, OnReadable, Registration};
 
 /// A connected socket.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ enum Io {
 #[derive(Debug)]
 struct Lent {
     /// Dropped before the descriptor is closed.
-    _watch: Watch,
+    _registration: Registration,
     io: StdIo,
     /// Whether there may be something to read.
     is_ready: bool,
@@ -87,8 +87,14 @@ impl Socket {
                 return Ok(());
             }
         };
-        let watch = event_loop.watch(io.fd(), reader)?;
-        self.0 = Io::Lent(Lent { _watch: watch, io, is_ready: true, is_ending: false, runtime: Handle::current() });
+        let registration = event_loop.watch(io.fd(), reader)?;
+        self.0 = Io::Lent(Lent {
+            _registration: registration,
+            io,
+            is_ready: true,
+            is_ending: false,
+            runtime: Handle::current(),
+        });
         Ok(())
     }
 
@@ -99,8 +105,8 @@ impl Socket {
     /// It is gone then.
     pub(crate) fn take_back(&mut self) -> io::Result<()> {
         match mem::replace(&mut self.0, Io::Gone) {
-            Io::Lent(Lent { _watch: watch, io, runtime, .. }) => {
-                drop(watch);
+            Io::Lent(Lent { _registration: registration, io, runtime, .. }) => {
+                drop(registration);
                 let _context = runtime.enter();
                 self.0 = match io {
                     StdIo::Tcp(stream) => Io::Tcp(TcpStream::from_std(stream)?),

@@ -4,7 +4,7 @@
 //! result. Where a loop makes one call after the other, it watches the sockets itself, and tasks that it began go on
 //! there.
 //!
-//! States of a socket here: *watched*, until its [`Watch`] is dropped. States of a loop: *open*, then *closed*, when it
+//! States of a socket here: *watched*, until its [`Registration`] is dropped. States of a loop: *open*, then *closed*, when it
 //! watches nothing any more and every socket has gone back to the background.
 //!
 //! What may interrupt it:
@@ -127,11 +127,11 @@ impl EventLoop {
     }
 
     /// Watches a socket until the result is dropped.
-    pub(crate) fn watch(self: &Arc<Self>, fd: RawFd, reader: Weak<dyn OnReadable>) -> io::Result<Watch> {
+    pub(crate) fn watch(self: &Arc<Self>, fd: RawFd, reader: Weak<dyn OnReadable>) -> io::Result<Registration> {
         let place = self.watched().insert(reader);
-        let watch = Watch { event_loop: Arc::clone(self), place, fd };
+        let registration = Registration { event_loop: Arc::clone(self), place, fd };
         self.registry.register(&mut SourceFd(&fd), Token(place), Interest::READABLE)?;
-        Ok(watch)
+        Ok(registration)
     }
 
     /// Gives every socket back.
@@ -177,13 +177,13 @@ impl fmt::Debug for EventLoop {
 
 /// A socket that an event loop watches.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct Registration {
     event_loop: Arc<EventLoop>,
     place: usize,
     fd: RawFd,
 }
 
-impl Drop for Watch {
+impl Drop for Registration {
     fn drop(&mut self) {
         // It fails where the registration failed.
         let _ = self.event_loop.registry.deregister(&mut SourceFd(&self.fd));
@@ -234,13 +234,13 @@ mod tests {
         let (event_loop, counts) = (EventLoop::new().unwrap(), Arc::new(Counts::default()));
         let (mine, mut theirs) = UnixStream::pair().unwrap();
         let reader: Weak<Counts> = Arc::downgrade(&counts);
-        let watch = event_loop.watch(mine.as_raw_fd(), reader).unwrap();
+        let registration = event_loop.watch(mine.as_raw_fd(), reader).unwrap();
         event_loop.turn();
         assert_eq!(counts.readable.load(Ordering::SeqCst), 0);
         theirs.write_all(b"x").unwrap();
         event_loop.turn();
         assert_eq!(counts.readable.load(Ordering::SeqCst), 1);
-        drop(watch);
+        drop(registration);
         theirs.write_all(b"x").unwrap();
         event_loop.turn();
         assert_eq!(counts.readable.load(Ordering::SeqCst), 1, "it is not watched any more");
@@ -274,7 +274,7 @@ mod tests {
         let (event_loop, counts) = (EventLoop::new().unwrap(), Arc::new(Counts::default()));
         let pairs = [(); 3].map(|()| UnixStream::pair().unwrap());
         let reader = || -> Weak<Counts> { Arc::downgrade(&counts) };
-        let _watches: Vec<_> =
+        let _registrations: Vec<_> =
             pairs.iter().map(|(mine, _)| event_loop.watch(mine.as_raw_fd(), reader()).unwrap()).collect();
         event_loop.close();
         assert_eq!(counts.given_back.load(Ordering::SeqCst), 3);
