@@ -76,6 +76,7 @@ impl Queue {
             && let Some(sockets) = Sockets::watch(env, fd, Rc::downgrade(&calls), &drain, &resource)?
         {
             let _ = calls.sockets.set(sockets);
+            calls.completions.begin_to_watch();
         }
         Ok(Self(Numbered::new(&QUEUES, calls)))
     }

@@ -1,7 +1,7 @@
 //! Lets Node's event loop watch the sockets of the engine.
 //!
-//! Node-API gives the loop, which is libuv's, and its functions are found in the program. Where they are missing, or are
-//! not libuv's, as in Deno and Bun, the engine's background watches all sockets.
+//! Node-API gives the loop, which is libuv's, and its functions are found in the program. Deno and Bun have other loops,
+//! so the engine's background watches all sockets there.
 //!
 //! States: *watching*, then *closing*, then *closed*, when libuv does not use the handle any more. It is closed with its
 //! owner, or with its environment, whichever is first. All of it happens on the loop's thread.
@@ -55,32 +55,30 @@ struct State {
 }
 
 impl Libuv {
-    /// Finds the functions in this program.
-    fn find(env: Env) -> napi::Result<Option<Self>> {
-        let versions =
-            env.get_global()?.get_named_property::<Object>("process")?.get_named_property::<Object>("versions")?;
-        // It has the names, and ends the program if one is called.
-        if versions.has_named_property("bun")? {
-            return Ok(None);
+    /// Finds the functions, if this program is Node.
+    fn find(env: Env) -> Option<Self> {
+        let process = env.get_global().ok()?.get_named_property::<Object>("process").ok()?;
+        let versions = process.get_named_property::<Object>("versions").ok()?;
+        // Bun has the names, and ends the program if one is called.
+        if ["bun", "deno"].iter().any(|other| versions.has_named_property(other).unwrap_or(true)) {
+            return None;
         }
         // SAFETY: these are the types of the functions in every libuv 1.
-        Ok(unsafe {
-            (|| {
-                Some(Self {
-                    handle_size: function(c"uv_handle_size")?,
-                    poll_init: function(c"uv_poll_init")?,
-                    poll_start: function(c"uv_poll_start")?,
-                    unref: function(c"uv_unref")?,
-                    close: function(c"uv_close")?,
-                })
-            })()
-        })
+        unsafe {
+            Some(Self {
+                handle_size: function(c"uv_handle_size")?,
+                poll_init: function(c"uv_poll_init")?,
+                poll_start: function(c"uv_poll_start")?,
+                unref: function(c"uv_unref")?,
+                close: function(c"uv_close")?,
+            })
+        }
     }
 }
 
 /// Returns a function of this program, which is of type `F`.
 unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
-    // SAFETY: any name may be looked for, and what is found is as large as any pointer to a function.
+    // SAFETY: any name may be looked for, and the result is as large as any pointer to a function.
     unsafe {
         let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
         (!found.is_null()).then(|| transmute_copy(&found))
@@ -97,7 +95,7 @@ impl Sockets {
         drain: &Function<'_, (), ()>,
         resource: &Object<'_>,
     ) -> napi::Result<Option<Self>> {
-        let Some(libuv) = Libuv::find(env)? else { return Ok(None) };
+        let Some(libuv) = Libuv::find(env) else { return Ok(None) };
         let name = env.create_string("redlock-rs")?;
         let (raw, mut uv_loop) = (env.raw(), ptr::null_mut());
         // SAFETY: the environment is alive, and this is its thread. The handle has the size that libuv wants, and stays
@@ -164,7 +162,7 @@ unsafe fn state(handle: *mut c_void) -> *mut State {
 
 /// Begins to close the handle, unless that has begun. Frees a closed state that nobody owns.
 unsafe fn close(state: *mut State) {
-    // SAFETY: the state is there, as the caller says, and this is the thread of its environment. What is null is refused.
+    // SAFETY: the state is there, as the caller says, and this is the thread of its environment. Node-API refuses null.
     unsafe {
         if (*state).is_closed {
             if !(*state).is_owned {
@@ -212,7 +210,7 @@ unsafe extern "C" fn turn(handle: *mut c_void, _status: c_int, _events: c_int) {
     }
 }
 
-/// Calls a function of JavaScript. What it throws is an uncaught exception.
+/// Calls a function of JavaScript. An exception in it is an uncaught one.
 unsafe fn call(env: sys::napi_env, context: sys::napi_async_context, function: sys::napi_ref) {
     let (mut scope, mut global, mut target) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
     let (mut result, mut exception) = (ptr::null_mut(), ptr::null_mut());

@@ -17,6 +17,14 @@ impl<T> Default for Table<T> {
     }
 }
 
+impl<T> Drop for Table<T> {
+    /// The end of the thread. What is left is of an environment that was not torn down, because the process is exiting:
+    /// its values must not use other thread-locals, which may be gone, nor an environment that does not run any more.
+    fn drop(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.0.get_mut().1));
+    }
+}
+
 impl<T: Clone + 'static> Table<T> {
     /// Returns the value with this number.
     pub(crate) fn get(table: &'static LocalKey<Self>, number: i64) -> napi::Result<T> {

@@ -133,6 +133,13 @@ test("a process that has used a lock many times ends at once", async () => {
   assert.equal(await servers[0].ask("EXISTS", name), 0);
 });
 
+test("process.exit after many calls is only that", async () => {
+  const use = `for (let turn = 0; turn < ${MANY}; turn += 1) { await lock.acquire(); await lock.release(); }`;
+  for (const exit of ["exit", "reallyExit"]) {
+    await ends(start(servers, fresh(), `${use} console.log(lock.fence); process.${exit}(5);`), 5);
+  }
+});
+
 test("what throws where a call continues is an uncaught exception", async () => {
   const body = `
     process.on("uncaughtException", (error) => { console.log(error.message); process.exit(3); });

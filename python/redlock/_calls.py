@@ -43,6 +43,7 @@ class Queue(_native.Queue):
         sockets = self.sockets()
         if sockets is not None:
             contextvars.Context().run(loop.add_reader, sockets, self._readable)
+            self.begin_to_watch()
 
     def _readable(self) -> None:
         if self.turn():

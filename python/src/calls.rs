@@ -39,9 +39,14 @@ impl Queue {
         self.notifier.descriptor()
     }
 
-    /// Return the descriptor of the sockets that the loop watches, if it does.
+    /// Return the descriptor of the sockets that the loop can watch, if there is one.
     fn sockets(&self) -> Option<i32> {
         self.queue.sockets()
+    }
+
+    /// The loop watches it from now on.
+    fn begin_to_watch(&self) {
+        self.queue.begin_to_watch();
     }
 
     /// Read what the sockets have brought, and return whether calls became ready. They do not make the descriptor readable.

@@ -61,6 +61,15 @@ def test_a_private_authority(drivers: Drivers, encrypted: str, face: str, name: 
 
 
 @every_face
+def test_many_calls_one_after_the_other(drivers: Drivers, encrypted: str, face: str, name: str) -> None:
+    """An event loop that makes them watches the socket itself, and decrypts."""
+    lock = drivers.start(face).client([encrypted], tls_ca=str(CA), timeout_ms=0).lock(name)
+    for _ in range(100):
+        lock.acquire()
+        lock.release()
+
+
+@every_face
 def test_another_name(drivers: Drivers, encrypted: str, face: str, name: str) -> None:
     driver = drivers.start(face)
     use(driver, encrypted, name, tls_ca=str(CA), tls_server_name="redis.internal")

@@ -190,8 +190,9 @@ impl Queue {
         Self::on(None, wake)
     }
 
-    /// Makes a queue like [`Queue::new`] whose event loop also watches sockets, for as long as it makes one call after the
-    /// other. While [`sockets`](Queue::sockets) is readable, the loop calls [`turn`](Queue::turn).
+    /// Makes a queue like [`Queue::new`] whose event loop can also watch sockets, for as long as it makes one call after
+    /// the other. While [`sockets`](Queue::sockets) is readable, the loop calls [`turn`](Queue::turn). It does so from
+    /// [`begin_to_watch`](Queue::begin_to_watch) on; until then the background watches them all.
     pub fn watching(wake: impl Fn() + Send + Sync + 'static) -> Self {
         // Without one, which takes a descriptor, the background does it all.
         Self::on(EventLoop::new().ok(), wake)
@@ -211,10 +212,17 @@ impl Queue {
         self.0.process.is_foreign()
     }
 
-    /// Returns the descriptor of the sockets that the event loop watches. It is open until the queue is dropped.
+    /// Returns the descriptor of the sockets that the event loop can watch. It is open for as long as the queue is.
     #[must_use]
     pub fn sockets(&self) -> Option<RawFd> {
         self.0.event_loop.as_ref().map(|event_loop| event_loop.fd())
+    }
+
+    /// Notes that the event loop watches the descriptor from now on.
+    pub fn begin_to_watch(&self) {
+        if let Some(event_loop) = &self.0.event_loop {
+            event_loop.begin();
+        }
     }
 
     /// Reads what the sockets have brought. Returns whether there is something to [drain](Queue::drain): the loop is not
@@ -231,8 +239,8 @@ impl Queue {
     /// Begins `call` on this thread, as a part of the background.
     fn begin_here(&self, background: &Started, call: ReportedCall) -> Handover {
         match &self.0.event_loop {
-            Some(event_loop) => event_loop.enter(|| background.begin_here(call)),
-            None => background.begin_here(call),
+            Some(event_loop) if event_loop.is_watching() => event_loop.enter(|| background.begin_here(call)),
+            _ => background.begin_here(call),
         }
     }
 
@@ -590,9 +598,6 @@ impl Drop for Queue {
             return;
         }
         self.0.drop_calls();
-        if let Some(event_loop) = &self.0.event_loop {
-            event_loop.close();
-        }
     }
 }
 
@@ -654,6 +659,10 @@ impl Shared {
 
 impl OnShutdown for Shared {
     fn drop_calls(&self) {
+        // First: the loop does not turn any more, and the background reads the answers that the shutdown waits for.
+        if let Some(event_loop) = &self.event_loop {
+            event_loop.close();
+        }
         let calls = {
             let mut list = self.list();
             list.running = 0;
@@ -786,6 +795,36 @@ mod tests {
             assert_eq!(queue.0.list().running, 0);
             first == thread::current().id()
         });
+    }
+
+    /// Whether a call that began on this thread is a part of the event loop.
+    fn begins_in_the_loop(queue: &Queue) -> bool {
+        let mut is_in_loop = false;
+        harness::eventually("the background is idle", || {
+            let (sender, begun) = channel();
+            let id = queue.0.add_call(Call::Running(None, None));
+            let call = move || async move {
+                sender.send((thread::current().id(), EventLoop::is_any_entered())).unwrap();
+                std::future::pending().await
+            };
+            queue.spawn_abortable(id, call).unwrap();
+            let (thread, entered) = begun.recv_timeout(harness::LIMIT).unwrap();
+            queue.cancel(id);
+            is_in_loop = entered;
+            thread == thread::current().id()
+        });
+        is_in_loop
+    }
+
+    #[test]
+    fn nothing_relies_on_a_loop_that_does_not_watch() {
+        let queue = Queue::watching(|| ());
+        assert!(!begins_in_the_loop(&queue), "nobody may ever watch it");
+        queue.begin_to_watch();
+        assert!(begins_in_the_loop(&queue));
+        queue.0.drop_calls();
+        assert!(!begins_in_the_loop(&queue), "the process ends");
+        assert!(!begins_in_the_loop(&Queue::new(|| ())));
     }
 
     #[test]

@@ -298,9 +298,10 @@ impl Connections {
         drop(spawn(&self.runtime, task));
     }
 
-    /// Runs `task` like [`spawn`](Self::spawn), but where an event loop watches the connections, on its thread.
+    /// Runs `task` like [`spawn`](Self::spawn), but begins it at once on a thread that is in an event loop, which may read
+    /// the answers that it awaits.
     pub(crate) fn spawn_near(&self, task: impl Future<Output = ()> + Send + 'static) {
-        if EventLoop::entered().is_some() {
+        if EventLoop::is_any_entered() {
             drop(Handover::begin(&self.runtime, Box::pin(task)));
         } else {
             self.spawn(task);

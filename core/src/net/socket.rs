@@ -3,8 +3,8 @@
 //! States:
 //!
 //! - *own*: the runtime on which it was made watches it;
-//! - *lent*: an [`EventLoop`] watches it, and it has no wakers. Who holds it reads when the loop says so, and takes it back
-//!   to wait for room to write;
+//! - *lent*: an [`EventLoop`] watches it, and it has no wakers. Its owner reads when the loop says so, and takes it back to
+//!   wait for room to write;
 //! - *gone*: a change between the two failed, and it is closed.
 //!
 //! What may interrupt a change: nothing. The kernel reports to the new watcher what came before.
@@ -73,21 +73,24 @@ impl From<UnixStream> for Socket {
 
 impl Socket {
     /// Lends it to `event_loop`, which tells `reader` when there is something to read. Called in the context of its
-    /// runtime.
+    /// runtime. Returns whether it is lent now: the system may refuse it, and then it has lost its wakers only.
     ///
     /// # Errors
     ///
     /// It is gone then.
-    pub(crate) fn lend(&mut self, event_loop: &Arc<EventLoop>, reader: Weak<dyn OnReadable>) -> io::Result<()> {
+    pub(crate) fn lend(&mut self, event_loop: &Arc<EventLoop>, reader: Weak<dyn OnReadable>) -> io::Result<bool> {
         let io = match mem::replace(&mut self.0, Io::Gone) {
             Io::Tcp(stream) => StdIo::Tcp(stream.into_std()?),
             Io::Unix(stream) => StdIo::Unix(stream.into_std()?),
             io => {
                 self.0 = io;
-                return Ok(());
+                return Ok(true);
             }
         };
-        let registration = event_loop.watch(io.fd(), reader)?;
+        let Ok(registration) = event_loop.watch(io.fd(), reader) else {
+            self.0 = io.own()?;
+            return Ok(false);
+        };
         self.0 = Io::Lent(Lent {
             _registration: registration,
             io,
@@ -95,7 +98,7 @@ impl Socket {
             is_ending: false,
             runtime: Handle::current(),
         });
-        Ok(())
+        Ok(true)
     }
 
     /// Takes it back, if it is lent.
@@ -108,10 +111,7 @@ impl Socket {
             Io::Lent(Lent { _registration: registration, io, runtime, .. }) => {
                 drop(registration);
                 let _context = runtime.enter();
-                self.0 = match io {
-                    StdIo::Tcp(stream) => Io::Tcp(TcpStream::from_std(stream)?),
-                    StdIo::Unix(stream) => Io::Unix(UnixStream::from_std(stream)?),
-                };
+                self.0 = io.own()?;
             }
             io => self.0 = io,
         }
@@ -125,6 +125,16 @@ impl Socket {
         stream.peer_addr().unwrap()
     }
 
+    #[cfg(test)]
+    pub(crate) fn fd(&self) -> RawFd {
+        match &self.0 {
+            Io::Tcp(stream) => stream.as_raw_fd(),
+            Io::Unix(stream) => stream.as_raw_fd(),
+            Io::Lent(lent) => lent.io.fd(),
+            Io::Gone => panic!("{self:?}"),
+        }
+    }
+
     /// Notes that there may be something to read, if it is lent, and with `is_last` that nothing comes behind it.
     pub(crate) fn set_ready(&mut self, is_last: bool) {
         if let Io::Lent(lent) = &mut self.0 {
@@ -135,6 +145,14 @@ impl Socket {
 }
 
 impl StdIo {
+    /// Has the current runtime watch it.
+    fn own(self) -> io::Result<Io> {
+        Ok(match self {
+            Self::Tcp(stream) => Io::Tcp(TcpStream::from_std(stream)?),
+            Self::Unix(stream) => Io::Unix(UnixStream::from_std(stream)?),
+        })
+    }
+
     fn fd(&self) -> RawFd {
         match self {
             Self::Tcp(stream) => stream.as_raw_fd(),
@@ -268,7 +286,7 @@ mod tests {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let mut socket = Socket::from(mine);
         let reader: Weak<Told> = Arc::downgrade(&told);
-        socket.lend(&event_loop, reader).unwrap();
+        assert!(socket.lend(&event_loop, reader).unwrap());
         (event_loop, told, socket, theirs)
     }
 
@@ -325,7 +343,7 @@ mod tests {
         event_loop.turn();
         assert_eq!(told.get(), (0, false));
         socket.take_back().unwrap();
-        socket.lend(&event_loop, Weak::<Told>::new()).unwrap();
+        assert!(socket.lend(&event_loop, Weak::<Told>::new()).unwrap());
         drop(socket);
         assert_eq!(theirs.read(&mut bytes).await.unwrap(), 0, "a lent socket is closed when it is dropped");
     }

@@ -136,7 +136,7 @@ impl Started {
         self.inbox.as_ref().is_some_and(|inbox| inbox.is_idle())
     }
 
-    /// Begins `task` on the calling thread, as a part of the background, which goes on with it; see [`Handover`]. Only
+    /// Begins `task` on the calling thread, as a part of the background, which may go on with it; see [`Handover`]. Only
     /// while the background [is idle](Self::is_idle): else the task would overtake what the caller began before.
     pub(crate) fn begin_here(&self, task: impl Future<Output = ()> + Send + 'static) -> Handover {
         Handover::begin(&self.runtime, Box::pin(task))

@@ -4,20 +4,21 @@
 //! result. Where a loop makes one call after the other, it watches the sockets itself, and tasks that it began go on
 //! there.
 //!
-//! States of a socket here: *watched*, until its [`Registration`] is dropped. States of a loop: *open*, then *closed*, when it
-//! watches nothing any more and every socket has gone back to the background.
+//! States of a loop: *made*; *watching*, once the program watches its descriptor; *closed*, when every socket has gone
+//! back. Tasks go on there, and sockets are lent to it, only while it is watching.
 //!
 //! What may interrupt it:
 //!
-//! - The loop is kept busy: what a socket brings is read late. So who lends one takes it back after a while, and before
-//!   another thread relies on it.
-//! - The loop ends: [`EventLoop::close`].
+//! - The loop is kept busy: what a socket brings is read late. So the lender takes it back after a while, and before
+//!   another thread needs it.
+//! - The loop or the process ends: [`EventLoop::close`].
 //! - A task panics: it is dropped, and the loop goes on.
 //! - The process forks: a child shares the queue of events with its parent, and must not look at it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use std::{fmt, io};
@@ -26,7 +27,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Registry, Token};
 use slab::Slab;
 
-/// The number of sockets that one turn looks at. What is left waits for the next one.
+/// The number of sockets that one turn looks at. The others wait for the next one.
 const EVENTS: usize = 64;
 
 thread_local! {
@@ -58,6 +59,7 @@ pub(crate) struct EventLoop {
     watched: Mutex<Slab<Weak<dyn OnReadable>>>,
     woken: Mutex<VecDeque<Arc<dyn Resume>>>,
     fd: RawFd,
+    is_watching: AtomicBool,
 }
 
 impl EventLoop {
@@ -66,7 +68,24 @@ impl EventLoop {
         let poll = Poll::new()?;
         let (registry, fd) = (poll.registry().try_clone()?, poll.as_raw_fd());
         let queue = Mutex::new((poll, Events::with_capacity(EVENTS)));
-        Ok(Arc::new(Self { queue, registry, watched: Mutex::default(), woken: Mutex::default(), fd }))
+        Ok(Arc::new(Self {
+            queue,
+            registry,
+            watched: Mutex::default(),
+            woken: Mutex::default(),
+            fd,
+            is_watching: AtomicBool::new(false),
+        }))
+    }
+
+    /// Notes that the program watches the descriptor from now on.
+    pub(crate) fn begin(&self) {
+        self.is_watching.store(true, Ordering::Release);
+    }
+
+    /// Whether the program watches the descriptor.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.is_watching.load(Ordering::Acquire)
     }
 
     /// Returns the descriptor that is readable when [`turn`](Self::turn) has something to do.
@@ -76,14 +95,19 @@ impl EventLoop {
 
     /// Returns the loop that this thread has entered.
     pub(crate) fn entered() -> Option<Arc<Self>> {
-        ENTERED.with_borrow(Clone::clone)
+        // At the end of a thread it may be gone.
+        ENTERED.try_with(|entered| entered.borrow().clone()).ok().flatten()
+    }
+
+    /// Whether this thread has entered a loop.
+    pub(crate) fn is_any_entered() -> bool {
+        ENTERED.try_with(|entered| entered.borrow().is_some()).unwrap_or(false)
     }
 
     /// Whether this thread has entered this loop.
     pub(crate) fn is_entered(&self) -> bool {
-        ENTERED.with_borrow(|entered| {
-            entered.as_ref().is_some_and(|entered| Arc::as_ptr(entered) == std::ptr::from_ref(self))
-        })
+        let is_this = |entered: &Arc<Self>| std::ptr::eq(Arc::as_ptr(entered), self);
+        ENTERED.try_with(|entered| entered.borrow().as_ref().is_some_and(is_this)).unwrap_or(false)
     }
 
     /// Whether this thread is at work in this loop's [`turn`](Self::turn).
@@ -134,8 +158,9 @@ impl EventLoop {
         Ok(registration)
     }
 
-    /// Gives every socket back.
+    /// Gives every socket back, and watches none any more. Called on any thread.
     pub(crate) fn close(&self) {
+        self.is_watching.store(false, Ordering::Release);
         let readers: Vec<_> = self.watched().iter().filter_map(|(_, reader)| reader.upgrade()).collect();
         for reader in readers {
             reader.give_back();
@@ -156,7 +181,8 @@ struct Entered;
 
 impl Entered {
     fn new(event_loop: &Arc<EventLoop>) -> Self {
-        ENTERED.set(Some(Arc::clone(event_loop)));
+        let before = ENTERED.replace(Some(Arc::clone(event_loop)));
+        debug_assert!(before.is_none(), "a thread is in one loop at a time");
         Self
     }
 }
@@ -196,7 +222,7 @@ impl Drop for Registration {
 mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::thread;
 
     use super::*;

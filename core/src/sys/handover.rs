@@ -9,7 +9,7 @@
 //!
 //! States of the task:
 //!
-//! - *begun*: the calling thread polls it, in the runtime's context;
+//! - *begun*: a thread that is not the runtime's polls it, in the runtime's context;
 //! - *resting*: it waits, and the runtime does not know of it;
 //! - *woken*: the event loop's thread is about to poll it;
 //! - *running*: it is a task of the runtime, for good;
@@ -18,7 +18,8 @@
 //! What may interrupt it:
 //!
 //! - It is woken while it is begun: it runs as soon as the poll is over.
-//! - It is aborted: a resting or woken task is dropped at once, by the caller. A running one is aborted.
+//! - It is aborted: a resting or woken task is dropped at once, by the caller. A begun one is dropped when its poll is
+//!   over, and a running one is aborted.
 //! - It panics: it is dropped, and must report that in its own drop.
 //! - It is dropped with its runtime: whatever it waits for ends then and wakes it, and the runtime drops it.
 
@@ -110,7 +111,12 @@ impl Place {
         let mut state = self.state();
         *state = match *state {
             State::Begun { is_woken: true } => State::Running(spawn(&self.runtime, task)),
-            _ => State::Resting(task),
+            State::Begun { is_woken: false } => State::Resting(task),
+            // It was aborted meanwhile.
+            _ => {
+                drop(state);
+                return drop(task);
+            }
         };
     }
 }
@@ -262,6 +268,36 @@ mod tests {
             handover.abort();
         });
         assert_eq!(reported.try_iter().collect::<Vec<_>>(), [Some(thread::current().id()), None]);
+    }
+
+    #[test]
+    fn a_task_that_is_aborted_while_the_loop_polls_it_is_dropped() {
+        let (runtime, notify) = (runtime(), Arc::new(Notify::new()));
+        let event_loop = EventLoop::new().unwrap();
+        let ((sender, dropped), (polled, polls)) = (channel::<()>(), channel::<()>());
+        let (aborted, is_aborted) = channel::<()>();
+        let (woken, mut is_first) = (Arc::clone(&notify), true);
+        let mut waits = Box::pin(async move { woken.notified().await });
+        let task = poll_fn(move |cx| {
+            let _sender = &sender;
+            if !mem::take(&mut is_first) {
+                polled.send(()).unwrap();
+                is_aborted.recv().unwrap();
+                return Poll::Pending;
+            }
+            waits.as_mut().poll(cx)
+        });
+        let handover = event_loop.enter(|| Handover::begin(runtime.handle(), Box::pin(task)));
+        thread::scope(|scope| {
+            let handover = &handover;
+            scope.spawn(move || {
+                polls.recv().unwrap();
+                handover.abort();
+                aborted.send(()).unwrap();
+            });
+            event_loop.enter(|| notify.notify_one());
+        });
+        assert_eq!(dropped.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
     }
 
     #[test]

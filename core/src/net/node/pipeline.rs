@@ -36,6 +36,7 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
@@ -100,7 +101,7 @@ impl Drop for Driver {
 struct Shared<S> {
     me: Weak<Self>,
     /// Whether an event loop may watch the socket.
-    is_lendable: bool,
+    is_lendable: AtomicBool,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Outgoing<S>>,
     queue: Mutex<Queue>,
@@ -122,6 +123,8 @@ struct Outgoing<S> {
     bytes: Vec<u8>,
     /// How many of them it has.
     taken: usize,
+    /// Whether the stream owes nothing: it may hold back what it has taken.
+    is_flushed: bool,
     failure: Option<Failure>,
 }
 
@@ -203,10 +206,10 @@ fn connect<S>(
     overtakes: bool,
 ) -> (Arc<Shared<S>>, Driving<S>) {
     let incoming = Incoming { hear, buffer: vec![0; READ].into(), replies: Replies::default(), failure: None };
-    let outgoing = Outgoing { stream: Some(stream), bytes: Vec::new(), taken: 0, failure: None };
+    let outgoing = Outgoing { stream: Some(stream), bytes: Vec::new(), taken: 0, is_flushed: true, failure: None };
     let shared = Arc::new_cyclic(|me| Shared {
         me: Weak::clone(me),
-        is_lendable,
+        is_lendable: AtomicBool::new(is_lendable),
         incoming: Mutex::new(incoming),
         outgoing: Mutex::new(outgoing),
         queue: Mutex::default(),
@@ -266,7 +269,7 @@ impl<S: Transport> Shared<S> {
     /// Does what has to be done after `more` requests were queued.
     fn send(&self, mut queue: MutexGuard<'_, Queue>, more: usize) {
         let here = EventLoop::entered();
-        let change = queue.note_asker(here.as_ref(), self.is_lendable);
+        let change = queue.note_asker(here.as_ref(), self.is_lendable.load(Ordering::Relaxed));
         let (reader, next) = (queue.take_reading(), queue.next(more));
         drop(queue);
         if change == Change::TakeBack {
@@ -298,7 +301,9 @@ impl<S: Transport> Shared<S> {
     /// Writes what is queued, as far as the stream takes it. Returns the failure of the stream.
     fn write(&self, outgoing: &mut Outgoing<S>, cx: &mut Context<'_>) -> Option<Failure> {
         while outgoing.failure.is_none() {
-            match self.poll_write(outgoing, cx) {
+            let written = self.poll_write(outgoing, cx);
+            outgoing.is_flushed = matches!(written, Poll::Ready(Ok(())));
+            match written {
                 Poll::Ready(Ok(())) => break,
                 Poll::Ready(Err(error)) => outgoing.failure = Some(io_failure(&error)),
                 // A socket that is lent wakes nobody when it has room.
@@ -345,7 +350,10 @@ impl<S: Transport> Shared<S> {
             let mut outgoing = self.outgoing();
             // After a failed write, the driver reads the server's last words.
             let is_last = reader == Reader::Driver && outgoing.failure.is_some();
-            if !is_last && !self.queue().falls_to(reader) {
+            if is_last {
+                // The loop that watches the socket may not have looked.
+                outgoing.look_again(false);
+            } else if !self.queue().falls_to(reader) {
                 return Poll::Pending;
             }
             match &mut outgoing.stream {

@@ -3,19 +3,22 @@
 //! States of a connection:
 //!
 //! - *own*: its runtime watches the socket. Requests from the thread of one event loop are counted.
-//! - *lent*: after [`REGULAR`] of them in a row. The loop reads, and whoever asks writes.
+//! - *lent*: after [`REGULAR`] of them in a row. The loop reads, and every asker writes.
 //!
 //! What may interrupt a lent one:
 //!
 //! - Another thread asks, or polls a request of the loop, because its deadline has come: it takes the socket back first.
 //! - The loop asks nothing for [`WATCH`]: it is idle, or something keeps it busy. The runtime takes the socket back.
-//! - The stream is full: who writes takes the socket back, and the driver waits for room.
+//! - The stream is full: the writer takes the socket back, and the driver waits for room.
 //! - The stream ends or fails: the loop reads that, and the driver ends the connection.
-//! - The loop ends: it gives the socket back.
+//! - The loop or the process ends: it gives the socket back.
 //! - The connection ends: the loop watches it no more.
+//! - The system refuses to watch it in the loop: it is not lent again.
 //!
 //! So nothing but the loop's own calls ever waits for the loop for longer than twice [`WATCH`].
 
+use std::mem;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -42,9 +45,15 @@ pub(super) struct Regular {
     event_loop: Option<Weak<EventLoop>>,
     /// Their number.
     requests: u64,
+    /// Whether [`watch_over`] is at work.
+    is_watched_over: bool,
 }
 
 impl Regular {
+    fn begin(&mut self, event_loop: Option<Weak<EventLoop>>) {
+        (self.event_loop, self.requests) = (event_loop, 1);
+    }
+
     fn is(&self, here: &Arc<EventLoop>) -> bool {
         self.event_loop.as_ref().is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(here)))
     }
@@ -66,7 +75,7 @@ impl Queue {
             Some(here) if self.regular.is(here) => self.regular.requests += 1,
             here => {
                 if is_lent || self.regular.event_loop.is_some() || here.is_some() {
-                    self.regular = Regular { event_loop: here.map(Arc::downgrade), requests: 1 };
+                    self.regular.begin(here.map(Arc::downgrade));
                 }
                 return if is_lent { Change::TakeBack } else { Change::Nothing };
             }
@@ -77,7 +86,21 @@ impl Queue {
 
     /// Whether an event loop reads, and this is not its thread.
     pub(super) fn is_read_elsewhere(&self) -> bool {
-        self.reader == Reader::Loop && !EventLoop::entered().is_some_and(|here| self.regular.is(&here))
+        let watching = self.regular.event_loop.as_ref().and_then(Weak::upgrade);
+        self.reader == Reader::Loop && !watching.is_some_and(|watching| watching.is_entered())
+    }
+}
+
+impl<S: Transport> Outgoing<S> {
+    fn socket(&mut self) -> Option<&mut Socket> {
+        self.stream.as_mut().and_then(S::socket)
+    }
+
+    /// Lets a lent socket be read, although the loop may not have told of anything.
+    pub(super) fn look_again(&mut self, is_last: bool) {
+        if let Some(socket) = self.socket() {
+            socket.set_ready(is_last);
+        }
     }
 }
 
@@ -85,21 +108,28 @@ impl<S: Transport> Shared<S> {
     /// Lets `event_loop`, which this thread has entered, watch the socket, unless something is left to write.
     pub(super) fn lend(&self, event_loop: &Arc<EventLoop>) {
         let Some(me) = self.me.upgrade() else { return };
-        {
-            let Ok(mut outgoing) = self.outgoing.try_lock() else { return };
-            let Outgoing { stream: Some(stream), bytes, failure, .. } = &mut *outgoing else { return };
-            let mut queue = self.queue();
-            // Another thread may have asked meanwhile. The driver may wait for room.
-            if !queue.regular.is(event_loop) || queue.driver.is_none() || !bytes.is_empty() || failure.is_some() {
-                return;
-            }
-            let Some(socket) = stream.socket() else { return };
-            match socket.lend(event_loop, Weak::clone(&self.me) as _) {
-                Ok(()) => queue.reader = Reader::Loop,
-                Err(error) => *failure = Some(io_failure(&error)),
-            }
+        let Ok(mut outgoing) = self.outgoing.try_lock() else { return };
+        let Outgoing { stream: Some(stream), is_flushed: true, failure, .. } = &mut *outgoing else { return };
+        let mut queue = self.queue();
+        // Another thread may have asked meanwhile. A failure is the driver's to tell.
+        let (true, Some(driver), None) = (queue.regular.is(event_loop), queue.driver.clone(), &failure) else { return };
+        let Some(socket) = stream.socket() else { return };
+        let is_lent = socket.lend(event_loop, Weak::clone(&self.me) as _);
+        if !matches!(is_lent, Ok(true)) {
+            *failure = is_lent.err().map(|error| io_failure(&error));
+            self.is_lendable.store(false, Ordering::Relaxed);
+            drop(queue);
+            drop(outgoing);
+            // The socket has forgotten it.
+            return driver.wake();
         }
-        spawn(&Handle::current(), watch_over(Weak::clone(&self.me)));
+        queue.reader = Reader::Loop;
+        let begins = !mem::replace(&mut queue.regular.is_watched_over, true);
+        drop(queue);
+        drop(outgoing);
+        if begins {
+            spawn(&Handle::current(), watch_over(Weak::clone(&self.me)));
+        }
         // The stream may hold what it has read before. Not at once: the caller may be in the middle of something.
         event_loop.wake(me);
     }
@@ -116,10 +146,11 @@ impl<S: Transport> Shared<S> {
         if queue.reader != Reader::Loop {
             return None;
         }
-        (queue.reader, queue.regular) = (Reader::Driver, Regular::default());
+        queue.reader = Reader::Driver;
+        queue.regular.begin(None);
         let driver = queue.driver.clone();
         drop(queue);
-        if let Some(Err(error)) = outgoing.stream.as_mut().and_then(S::socket).map(Socket::take_back) {
+        if let Some(Err(error)) = outgoing.socket().map(Socket::take_back) {
             outgoing.failure = Some(io_failure(&error));
         }
         driver
@@ -128,9 +159,7 @@ impl<S: Transport> Shared<S> {
     /// Reads all that has come, on the thread of the loop that watches the socket. With `is_last`, nothing comes behind
     /// that.
     fn read_here(&self, is_last: bool) {
-        if let Some(socket) = self.outgoing().stream.as_mut().and_then(S::socket) {
-            socket.set_ready(is_last);
-        }
+        self.outgoing().look_again(is_last);
         let mut woken = Vec::new();
         loop {
             let read = self.poll_read(Reader::Loop, &mut Context::from_waker(Waker::noop()), &mut woken);
@@ -143,14 +172,17 @@ impl<S: Transport> Shared<S> {
         }
     }
 
-    /// Returns how many requests the loop has made that watches the socket; `None` if none does.
+    /// Returns how many requests the loop has made that watches the socket. `None` if none does: nobody watches over it
+    /// then.
     fn lent_for(&self) -> Option<u64> {
-        let queue = self.queue();
-        (queue.reader == Reader::Loop).then_some(queue.regular.requests)
+        let mut queue = self.queue();
+        let is_lent = queue.reader == Reader::Loop;
+        queue.regular.is_watched_over &= is_lent;
+        is_lent.then_some(queue.regular.requests)
     }
 }
 
-/// Takes the socket back when the loop has asked nothing for some time.
+/// Takes the socket back when the loop has asked nothing for some time. One task for each connection.
 async fn watch_over<S: Transport>(connection: Weak<Shared<S>>) {
     let mut before = None;
     loop {
@@ -161,7 +193,7 @@ async fn watch_over<S: Transport>(connection: Weak<Shared<S>>) {
             return;
         }
         if now == before {
-            return connection.take_back();
+            connection.take_back();
         }
         before = now;
     }
@@ -246,7 +278,7 @@ mod tests {
         }
 
         fn is_lent(&self) -> bool {
-            self.pipeline.shared.lent_for().is_some()
+            self.pipeline.shared.queue().reader == Reader::Loop
         }
 
         fn task(&self, command: Cmd) -> (impl Future<Output = ()> + Send + use<>, Taken) {
@@ -403,6 +435,40 @@ mod tests {
         assert_eq!(first.try_recv().unwrap().1, Ok(Value::Int(1)), "it came before");
         assert_eq!(second.recv_timeout(LIMIT).unwrap().1, Err(Failure::Closed));
         eventually("the end is heard", || *line.ends.lock().unwrap() == 1);
+    }
+
+    #[test]
+    fn a_socket_that_the_system_refuses_to_lend_stays_as_it_is() {
+        let line = Line::new(true);
+        let fd = {
+            let mut outgoing = line.pipeline.shared.outgoing();
+            outgoing.stream.as_mut().unwrap().fd()
+        };
+        // It can be registered once.
+        let refusing = line.event_loop.watch(fd, Weak::<Shared<Socket>>::new() as _).unwrap();
+        for number in 0..100 {
+            assert_eq!(line.call(number), Ok(Value::Int(number)));
+            assert!(!line.is_lent());
+        }
+        assert!(!line.pipeline.shared.is_lendable.load(Ordering::Relaxed));
+        drop(refusing);
+        let taken = [(); 2].map(|()| line.begin(echo(1)));
+        line.serve(2);
+        for taken in taken {
+            assert_eq!(taken.recv_timeout(LIMIT).unwrap().1, Ok(Value::Int(1)));
+        }
+    }
+
+    #[test]
+    fn the_last_words_of_a_server_are_read_although_the_loop_has_not_looked() {
+        let line = Line::lent();
+        let first = line.begin(echo(1));
+        line.serve(1);
+        line.server.shutdown(std::net::Shutdown::Both).unwrap();
+        // It fails to be written, and the loop does not turn.
+        let second = line.begin(echo(2));
+        assert_eq!(first.recv_timeout(LIMIT).unwrap().1, Ok(Value::Int(1)));
+        assert_eq!(second.recv_timeout(LIMIT).unwrap().1, Err(Failure::Closed));
     }
 
     #[test]
