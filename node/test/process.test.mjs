@@ -86,7 +86,7 @@ test("async_hooks show what keeps the process alive", async () => {
       if (type === "redlock-rs") found.push(resource);
     };
     createHook({ init }).enable();
-    const shown = () => found.map((resource) => resource.hasRef()).join();
+    const shown = () => [...new Set(found)].map((resource) => resource.hasRef()).join();
     const acquired = lock.acquire();
     console.log(shown());
     await acquired;

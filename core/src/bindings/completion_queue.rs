@@ -17,9 +17,9 @@
 //!   list.
 //! - The process ends. All its calls are dropped, as if they were cancelled.
 //!
-//! While the background is idle, a call that is alone begins on the thread that starts it, and is handed over to the
-//! background (`sys/handover.rs`). An event loop that makes one such call after the other watches the sockets itself, and
-//! the call goes on there (`sys/event_loop.rs`). The background begins all others.
+//! Once the background has begun all that it was given, a call that is alone begins on the thread that starts it, and is
+//! handed over to the background (`sys/handover.rs`). An event loop that makes one such call after the other watches the
+//! sockets itself, and the call goes on there (`sys/event_loop.rs`). The background begins all others.
 //!
 //! A *loss subscription* is a number that becomes ready each time a lease of one object is lost. It ends with its
 //! object.
@@ -521,7 +521,7 @@ impl Queue {
         F: Future<Output = Outcome> + Send + 'static,
     {
         let (report, background) = (self.report(id), self.background(id)?);
-        if background.is_idle() && self.0.list().is_alone() {
+        if background.is_settled() && self.0.list().is_alone() {
             let handover = self.begin_here(&background, report.wrap(call()));
             if let Some(Call::Running(_, abort)) = self.0.list().calls.get_mut(&id) {
                 *abort = Some(Abort::Handover(handover));
@@ -564,15 +564,15 @@ impl Queue {
         Ok(id)
     }
 
-    /// Runs `call` to its end. A call that is alone begins on this thread if the background is idle, which is not woken
-    /// for it then. All others begin in the background, which is woken once for many of them. It makes the future from `call`, which is much
-    /// smaller. So the thread that frees the future's memory has also allocated it.
+    /// Runs `call` to its end. A call that is alone begins on this thread if the background is settled, which is not woken
+    /// for it then. All others begin in the background, which is woken once for many of them. It makes the future from
+    /// `call`, which is much smaller. So the thread that frees the future's memory has also allocated it.
     fn spawn<F>(&self, id: u64, call: impl FnOnce() -> F + Send + 'static) -> Result<(), Error>
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
         let (report, background) = (self.report(id), self.background(id)?);
-        if background.is_idle() && self.0.list().is_alone() {
+        if background.is_settled() && self.0.list().is_alone() {
             drop(self.begin_here(&background, report.wrap(call())));
         } else {
             background.begin(move |runtime| drop(spawn(runtime, report.wrap(call()))));
@@ -784,12 +784,12 @@ mod tests {
         })
     }
 
-    // Other tests keep the background busy at times, so that each of these is played until it was idle once.
+    // Other tests keep the background busy at times, so that each of these is played until it was settled once.
 
     #[test]
     fn only_a_call_that_is_alone_begins_on_its_own_thread() {
         let queue = Queue::new(|| ());
-        harness::eventually("the background is idle", || {
+        harness::eventually("the background is settled", || {
             let [first, second] = threads_of_two_calls(&queue);
             assert_ne!(second, thread::current().id());
             assert_eq!(queue.0.list().running, 0);
@@ -800,7 +800,7 @@ mod tests {
     /// Whether a call that began on this thread is a part of the event loop.
     fn begins_in_the_loop(queue: &Queue) -> bool {
         let mut is_in_loop = false;
-        harness::eventually("the background is idle", || {
+        harness::eventually("the background is settled", || {
             let (sender, begun) = channel();
             let id = queue.0.add_call(Call::Running(None, None));
             let call = move || async move {
@@ -833,7 +833,7 @@ mod tests {
         let queue = Queue::new(move || sender.send(()).unwrap());
         let redlock = Redlock::new("memory://queue-at-once").unwrap();
         let object = LockObject::new(redlock.lock("foo")).unwrap();
-        harness::eventually("the background is idle", || {
+        harness::eventually("the background is settled", || {
             let id = queue.acquire(&object, None).unwrap();
             let is_over = woken.try_recv().is_ok();
             if !is_over {
@@ -852,7 +852,7 @@ mod tests {
     #[test]
     fn a_cancelled_call_that_began_here_is_dropped_here() {
         let queue = Queue::new(|| ());
-        harness::eventually("the background is idle", || {
+        harness::eventually("the background is settled", || {
             let (sender, dropped) = channel::<()>();
             let id = queue.0.add_call(Call::Running(None, None));
             let call = move || async move {

@@ -418,8 +418,8 @@ impl Round {
     /// Closes the round after the verdict and reads stragglers in a task on the same runtime for the rest of
     /// `node_timeout`. This keeps the nodes' health and the footprint true.
     ///
-    /// Calls `heard` with `kept`, the node, its answer and how its request was sent, maybe before this returns. Returns the nodes to which a
-    /// request that creates a key was still to be sent.
+    /// Calls `heard` with `kept`, the node, its answer and how its request was sent, maybe before this returns. Returns
+    /// the nodes to which a request that creates a key was still to be sent.
     pub(crate) fn drain_in_background<T: Send + 'static>(
         mut self,
         kept: T,

@@ -78,11 +78,14 @@ impl Deadlines {
         }
     }
 
-    /// Wakes each round whose deadline has come. Returns the soonest other deadline, for the keeper's sleep.
+    /// Wakes each round whose deadline has come. Returns the soonest other deadline that was known, for the keeper's
+    /// sleep.
     fn wake(&self, now: Moment) -> Moment {
         let mut due = Vec::new();
         let mut list = self.list();
-        let mut soonest = Moment::NEVER;
+        // The deadline that woke the keeper may be gone already. Its time is kept, because the next one is later, and
+        // would wake the keeper too.
+        let mut soonest = list.sleeping.filter(|asked| *asked > now).unwrap_or(Moment::NEVER);
         for entry in &list.entries {
             if entry.at <= now {
                 due.push(entry.waker.clone());

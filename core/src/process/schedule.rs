@@ -323,8 +323,12 @@ impl Schedule {
             let until = {
                 let mut entries = self.entries();
                 let first = entries.map.keys().next().map_or(Moment::NEVER, |(due, _)| *due);
-                entries.sleeping = Some(first);
-                first
+                // The entry that woke this task may be gone already. Its time is kept, because the next one is later, and
+                // would wake the task too.
+                let asked = entries.sleeping.filter(|asked| *asked > now).unwrap_or(Moment::NEVER);
+                let until = first.min(asked);
+                entries.sleeping = Some(until);
+                until
             };
             tokio::select! {
                 biased;

@@ -8,10 +8,11 @@
 //! system call. tokio makes one for every task that another thread spawns.
 
 use std::cell::Cell;
-use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::{fmt, mem, thread};
 
 use tokio::runtime::{Builder, Handle};
@@ -39,11 +40,15 @@ pub(crate) struct Started {
 struct Inbox {
     jobs: Mutex<Vec<Job>>,
     filled: Notify,
-    /// The number of jobs that have not begun.
-    waiting: AtomicUsize,
-    /// Whether the background sleeps, or is about to: all its tasks wait.
-    is_parked: AtomicBool,
+    /// The number of jobs that were ever put here.
+    put: AtomicUsize,
+    /// The number of those whose tasks have run as far as they could; see [`TURNS`].
+    settled: AtomicUsize,
 }
+
+/// How often the tasks that are ready have their turn before what they were to begin is taken for begun: a task, one
+/// that it begins, and the connection of that one.
+const TURNS: usize = 3;
 
 thread_local! {
     /// Whether this thread is the background.
@@ -131,13 +136,14 @@ impl Started {
         }
     }
 
-    /// Returns whether all that was begun in the background before has run as far as it can.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.inbox.as_ref().is_some_and(|inbox| inbox.is_idle())
+    /// Returns whether all that was begun in the background before has run as far as it could. The background may be at
+    /// work for other reasons, such as an answer.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.inbox.as_ref().is_some_and(|inbox| inbox.is_settled())
     }
 
     /// Begins `task` on the calling thread, as a part of the background, which may go on with it; see [`Handover`]. Only
-    /// while the background [is idle](Self::is_idle): else the task would overtake what the caller began before.
+    /// while the background [is settled](Self::is_settled): else the task would overtake what the caller began before.
     pub(crate) fn begin_here(&self, task: impl Future<Output = ()> + Send + 'static) -> Handover {
         Handover::begin(&self.runtime, Box::pin(task))
     }
@@ -146,7 +152,7 @@ impl Started {
 impl Inbox {
     fn put(&self, job: Job) {
         let mut jobs = self.jobs.lock().expect("no panic while holding this");
-        self.waiting.fetch_add(1, Ordering::Release);
+        self.put.fetch_add(1, Ordering::Release);
         jobs.push(job);
         let first = jobs.len() == 1;
         drop(jobs);
@@ -156,24 +162,41 @@ impl Inbox {
     }
 
     /// Begins the queued jobs on `runtime`, for ever.
-    async fn serve(&self, runtime: &Handle) {
+    async fn serve(self: &Arc<Self>, runtime: &Handle) {
         // Two lists swap and keep their capacity, so that neither thread frees a list that the other has made.
-        let mut jobs = Vec::new();
+        let (mut jobs, mut begun) = (Vec::new(), 0);
         loop {
             self.filled.notified().await;
             mem::swap(&mut jobs, &mut *self.jobs.lock().expect("no panic while holding this"));
+            begun += jobs.len();
             for job in jobs.drain(..) {
                 job(runtime);
-                self.waiting.fetch_sub(1, Ordering::Release);
             }
+            spawn(runtime, Arc::clone(self).settle(begun));
         }
     }
 }
 
 impl Inbox {
-    fn is_idle(&self) -> bool {
-        // In this order: a job begins on a thread that is not parked, and its task runs before that thread parks again.
-        self.waiting.load(Ordering::Acquire) == 0 && self.is_parked.load(Ordering::Acquire)
+    /// Notes that so many jobs have begun, behind all tasks that are ready, [`TURNS`] times.
+    async fn settle(self: Arc<Self>, begun: usize) {
+        for _ in 0..TURNS {
+            let mut has_waited = false;
+            // Not tokio's yield, which looks at the sockets first.
+            poll_fn(|cx| {
+                if mem::replace(&mut has_waited, true) {
+                    return Poll::Ready(());
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+        }
+        self.settled.fetch_max(begun, Ordering::Release);
+    }
+
+    fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire) == self.put.load(Ordering::Acquire)
     }
 }
 
@@ -196,11 +219,7 @@ fn start() -> Result<Started, Error> {
     let served = Arc::clone(&inbox);
     let run = move || {
         IS_BACKGROUND.set(true);
-        let (parks, unparks) = (Arc::clone(&served), Arc::clone(&served));
-        let mut builder = Builder::new_current_thread();
-        builder.on_thread_park(move || parks.is_parked.store(true, Ordering::Release));
-        builder.on_thread_unpark(move || unparks.is_parked.store(false, Ordering::Release));
-        let runtime = match builder.enable_all().build() {
+        let runtime = match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return drop(sender.send(Err(error))),
         };
@@ -223,23 +242,44 @@ mod tests {
     use crate::sys::log::heard;
 
     #[test]
-    fn it_is_idle_once_all_that_was_begun_has_run() {
+    fn it_is_settled_once_all_that_was_begun_has_run() {
         let background = Background::thread().start().unwrap();
         for _ in 0..1_000 {
-            eventually("it is idle", || background.is_idle());
+            eventually("it is settled", || background.is_settled());
             let (sender, receiver) = channel();
             background.spawn(async move {
                 // The last thing before it waits for ever.
                 sender.send(()).unwrap();
                 std::future::pending::<()>().await;
             });
-            while !background.is_idle() {}
+            while !background.is_settled() {}
             receiver.try_recv().expect("it has run");
         }
         let (sender, receiver) = channel();
         let inner = background.clone();
-        background.spawn(async move { sender.send(inner.is_idle()).unwrap() });
+        background.spawn(async move { sender.send(inner.is_settled()).unwrap() });
         assert!(!receiver.recv_timeout(LIMIT).unwrap(), "it is at work");
+    }
+
+    #[test]
+    fn it_is_settled_while_it_goes_on_with_what_has_waited_before() {
+        let background = Background::thread().start().unwrap();
+        let ((woken, wakes), (ends, end)) = (channel(), channel::<()>());
+        let notify = Arc::new(Notify::new());
+        let notified = Arc::clone(&notify);
+        background.spawn(async move {
+            notified.notified().await;
+            woken.send(()).unwrap();
+            end.recv().unwrap();
+        });
+        eventually("it has run as far as it could", || background.is_settled());
+        notify.notify_one();
+        wakes.recv_timeout(LIMIT).unwrap();
+        assert!(background.is_settled(), "nothing is left to begin");
+        background.spawn(async {});
+        assert!(!background.is_settled());
+        ends.send(()).unwrap();
+        eventually("it has begun that too", || background.is_settled());
     }
 
     #[test]
