@@ -5,9 +5,9 @@
     async with redlock.lock("invoice:17", ttl=10, timeout=5) as lock:
         await store(lock.fence)
 
-If the lock is lost, the task of the body is cancelled, and `async with` raises `LockLost`. A background
-thread takes over the calls of a busy event loop, so that it delays only its own results. They work on any event loop that can watch a file
-descriptor, such as uvloop's, and on several loops in several threads.
+If the lock is lost, the task of the body is cancelled, and `async with` raises `LockLost`. A background thread takes
+over the calls of a busy event loop, so that it delays only its own results. They work on any event loop that can watch
+a file descriptor, such as uvloop's, and on several loops in several threads.
 
 A cancelled call leaves no key behind, at whatever moment. Locks that a closed loop was waiting for are released.
 

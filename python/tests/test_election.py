@@ -277,7 +277,8 @@ def test_a_wake_up_without_a_result_does_not_end_a_campaign(
     queues: list[_native.Queue] = []
 
     class Queue(_native.Queue):
-        def __init__(self) -> None:
+        def __init__(self, *, watches: bool = False) -> None:
+            assert not watches, "no event loop is behind it"
             queues.append(self)
 
     monkeypatch.setattr(_native, "Queue", Queue)
