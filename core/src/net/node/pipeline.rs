@@ -123,7 +123,7 @@ struct Outgoing<S> {
     bytes: Vec<u8>,
     /// How many of them it has.
     taken: usize,
-    /// Whether the stream owes nothing: it may hold back what it has taken.
+    /// Whether the stream holds back nothing of what it has taken.
     is_flushed: bool,
     failure: Option<Failure>,
 }
