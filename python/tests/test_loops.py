@@ -5,9 +5,7 @@ import gc
 import inspect
 import os
 import random
-import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -110,10 +108,9 @@ def sleeps() -> int:
         status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines())
         if status["Name"] == "redlock":
             return int(status["voluntary_ctxt_switches"])
-    raise AssertionError("there is no background")
+    raise AssertionError("the background has not started")
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks at a thread from outside")
 def test_one_call_after_the_other_leaves_the_background_asleep(
     run: Run, one_and_five: dict[int, Nodes], factory: Factory
 ) -> None:
@@ -133,9 +130,10 @@ async def main():
     for client in aio.Redlock(urls[0]), aio.Redlock(urls):
         await use_often(client, name)
         asleep = sleeps()
-        await use_often(client, name)
+        for _ in range(4):
+            await use_often(client, name)
         slept = sleeps() - asleep
-        assert slept < MANY, f"it has slept {{slept}} times in {{2 * MANY}} calls"
+        assert slept < 2 * MANY, f"it has slept {{slept}} times in {{8 * MANY}} calls"
 
 with asyncio.Runner(loop_factory=new_event_loop) as runner:
     runner.run(main())
@@ -147,10 +145,19 @@ with asyncio.Runner(loop_factory=new_event_loop) as runner:
 async def test_a_lock_is_renewed_while_the_loop_that_watches_the_sockets_is_busy(
     aclient: aio.Redlock, server: Server, name: str
 ) -> None:
+    left: list[int] = []
+
+    def is_renewed() -> bool:
+        """Whether the server keeps it for longer than at the last look."""
+        left.append(server.command("PTTL", name))
+        return len(left) > 1 and left[-1] > left[-2]
+
     lock = aclient.lock(name, ttl=1.5)
     async with lock:
         await use_often(aclient, f"{name}-other")
-        time.sleep(4)  # noqa: ASYNC251 - it keeps the loop busy
+        # It keeps the loop busy, for longer than the ttl: a renewal comes after a third of it.
+        for _ in range(5):
+            until(is_renewed)
         lock.check()
         await use_often(aclient, f"{name}-other")
         assert server.has(name)

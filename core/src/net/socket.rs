@@ -3,8 +3,8 @@
 //! States:
 //!
 //! - *own*: the runtime on which it was made watches it;
-//! - *lent*: an [`EventLoop`] watches it, and it has no wakers. Its owner reads when the loop says so, and takes it back to
-//!   wait for room to write;
+//! - *lent*: an [`EventLoop`] watches it. It keeps no wakers: the loop tells its owner to read, and the owner takes it
+//!   back to wait for room to write;
 //! - *gone*: a change between the two failed, and it is closed.
 //!
 //! What may interrupt a change: nothing. The kernel reports to the new watcher what came before.

@@ -341,7 +341,7 @@ mod tests {
         for number in 0..100 {
             let taken = line.begin(echo(number));
             line.serve(1);
-            assert!(taken.try_recv().is_err(), "nobody has read it");
+            assert!(taken.try_recv().is_err(), "the loop has not turned");
             line.event_loop.turn();
             assert_eq!(taken.try_recv().unwrap(), (thread::current().id(), Ok(Value::Int(number))));
         }
