@@ -111,6 +111,21 @@ def sleeps() -> int:
     raise AssertionError("the background has not started")
 
 
+async def use_until_asleep(client: aio.Redlock, name: str) -> None:
+    """Make one call after the other until the background sleeps meanwhile.
+
+    A busy machine can keep the loop from the sockets for long enough that the background takes them back.
+    """
+    slept = []
+    for _ in range(20):
+        asleep = sleeps()
+        await use_often(client, name)
+        slept.append(sleeps() - asleep)
+        if slept[-1] < MANY / 4:
+            return
+    raise AssertionError(f"of {2 * MANY} calls each, it has slept {slept} times")
+
+
 def test_one_call_after_the_other_leaves_the_background_asleep(
     run: Run, one_and_five: dict[int, Nodes], factory: Factory
 ) -> None:
@@ -126,14 +141,11 @@ MANY = {MANY}
 {inspect.getsource(use)}
 {inspect.getsource(use_often)}
 {inspect.getsource(sleeps)}
+{inspect.getsource(use_until_asleep)}
 async def main():
     for client in aio.Redlock(urls[0]), aio.Redlock(urls):
         await use_often(client, name)
-        asleep = sleeps()
-        for _ in range(4):
-            await use_often(client, name)
-        slept = sleeps() - asleep
-        assert slept < 2 * MANY, f"it has slept {{slept}} times in {{8 * MANY}} calls"
+        await use_until_asleep(client, name)
 
 with asyncio.Runner(loop_factory=new_event_loop) as runner:
     runner.run(main())
@@ -152,7 +164,7 @@ async def test_a_lock_is_renewed_while_the_loop_that_watches_the_sockets_is_busy
         left.append(server.command("PTTL", name))
         return len(left) > 1 and left[-1] > left[-2]
 
-    lock = aclient.lock(name, ttl=1.5)
+    lock = aclient.lock(name, ttl=2)
     async with lock:
         await use_often(aclient, f"{name}-other")
         # It keeps the loop busy, for longer than the ttl: a renewal comes after a third of it.

@@ -168,3 +168,28 @@ impl Drop for Deadline {
         self.unlist();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_keeper_keeps_the_time_of_a_deadline_that_is_gone() {
+        let (deadlines, clock) = (Arc::new(Deadlines::new(Handle::current())), Clock::System);
+        let now = clock.now();
+        let [first, second] = [60, 61].map(|seconds| now.after(Duration::from_secs(seconds)));
+        let begun = |at| {
+            let mut deadline = Deadline::new(&deadlines, &clock, at);
+            assert!(deadline.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            deadline
+        };
+        drop(begun(first));
+        assert_eq!(deadlines.wake(now), first);
+        let _second = begun(second);
+        assert_eq!(deadlines.wake(now), first, "the second one has not changed when it wakes");
+        assert_eq!(deadlines.wake(first), second);
+        assert_eq!(deadlines.wake(second), Moment::NEVER);
+    }
+}

@@ -592,7 +592,7 @@ impl<S: Transport> Future for Asking<'_, S> {
         if answer.is_none() && !is_idle && queue.is_read_elsewhere() {
             drop(queue);
             // The loop may be busy, and the reply may have come.
-            self.shared.take_back();
+            self.shared.read_for_loop(false);
             queue = self.shared.queue();
             answer = queue.take_answer(place);
         }

@@ -7,7 +7,9 @@
 //!
 //! What may interrupt a lent one:
 //!
-//! - Another thread asks, or polls a request of the loop, because its deadline has come: it takes the socket back first.
+//! - Another thread asks: it takes the socket back first.
+//! - Another thread polls a request of the loop, because its deadline has come, or because the task that asked also awaits
+//!   a socket that the runtime watches: it reads what has come, and the loop goes on watching.
 //! - The loop asks nothing for [`WATCH`]: it is idle, or something keeps it busy. The runtime takes the socket back.
 //! - The stream is full: the writer takes the socket back, and the driver waits for room.
 //! - The stream ends or fails: the loop reads that, and the driver ends the connection.
@@ -156,9 +158,8 @@ impl<S: Transport> Shared<S> {
         driver
     }
 
-    /// Reads all that has come, on the thread of the loop that watches the socket. With `is_last`, nothing comes behind
-    /// that.
-    fn read_here(&self, is_last: bool) {
+    /// Reads all that has come, for the loop that watches the socket. With `is_last`, nothing comes behind that.
+    pub(super) fn read_for_loop(&self, is_last: bool) {
         self.outgoing().look_again(is_last);
         let mut woken = Vec::new();
         loop {
@@ -201,7 +202,7 @@ async fn watch_over<S: Transport>(connection: Weak<Shared<S>>) {
 
 impl<S: Transport> OnReadable for Shared<S> {
     fn readable(&self, is_last: bool) {
-        self.read_here(is_last);
+        self.read_for_loop(is_last);
     }
 
     fn give_back(&self) {
@@ -211,7 +212,7 @@ impl<S: Transport> OnReadable for Shared<S> {
 
 impl<S: Transport> Resume for Shared<S> {
     fn resume(self: Arc<Self>) {
-        self.read_here(false);
+        self.read_for_loop(false);
     }
 }
 
@@ -376,17 +377,35 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_that_polls_takes_the_socket_back() {
+    fn another_thread_that_polls_reads_and_leaves_the_watching_to_the_loop() {
         let line = Line::lent();
         let mut asking = line.event_loop.enter(|| line.pipeline.ask(&echo(1)));
-        assert!(line.is_lent());
         let poll =
             |asking: &mut Asking<'_, Socket>| std::pin::Pin::new(asking).poll(&mut Context::from_waker(Waker::noop()));
-        assert!(line.event_loop.enter(|| poll(&mut asking)).is_pending() && line.is_lent());
+        assert!(line.event_loop.enter(|| poll(&mut asking)).is_pending());
         // This thread has not entered the loop now.
-        assert!(poll(&mut asking).is_pending() && !line.is_lent());
+        assert!(poll(&mut asking).is_pending());
         line.serve(1);
-        eventually("the runtime reads", || poll(&mut asking) == Poll::Ready(Ok(Value::Int(1))));
+        assert_eq!(poll(&mut asking), Poll::Ready(Ok(Value::Int(1))), "the loop does not turn");
+        let mut asking = line.event_loop.enter(|| line.pipeline.ask(&echo(2)));
+        assert!(poll(&mut asking).is_pending());
+        line.serve(1);
+        line.event_loop.turn();
+        assert_eq!(line.pipeline.shared.queue().take_answer(asking.place.unwrap()), Some(Ok(Value::Int(2))));
+        asking.place = None;
+        assert!(line.is_lent());
+    }
+
+    #[test]
+    fn another_thread_that_polls_reads_the_end() {
+        let line = Line::lent();
+        let mut asking = line.event_loop.enter(|| line.pipeline.ask(&echo(1)));
+        drop(line.server);
+        eventually("the request fails", || {
+            std::pin::Pin::new(&mut asking).poll(&mut Context::from_waker(Waker::noop()))
+                == Poll::Ready(Err(Failure::Closed))
+        });
+        eventually("the end is heard", || *line.ends.lock().unwrap() == 1);
     }
 
     #[test]
