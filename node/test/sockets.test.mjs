@@ -61,7 +61,10 @@ async function useUntilAsleep(redlock) {
 }
 
 test("one call after the other leaves the background asleep", { skip: !existsSync("/proc/self/task") }, async () => {
-  for (const redlock of [one, five]) {
+  const urls = servers.map(({ url }) => url);
+  // The background cleans up at a node that did not answer in time.
+  for (const nodes of [urls.slice(0, 1), urls]) {
+    const redlock = new Redlock(nodes, { nodeTimeout: 3_000 });
     await use(redlock);
     await useUntilAsleep(redlock);
   }
