@@ -116,7 +116,7 @@ async def use_until_asleep(client: aio.Redlock, name: str) -> None:
 
     A busy machine can keep the loop from the sockets for long enough that the background takes them back.
     """
-    slept = []
+    slept: list[int] = []
     for _ in range(20):
         asleep = sleeps()
         await use_often(client, name)
