@@ -201,9 +201,12 @@ kill(waits)
 sleep(0.05)
 holder.release()
 sleep(0.1)
-print(client.inspect(name).state, len(order))
+# An attempt that was on its way may have won it, and is given back.
+while client.inspect(name).state != "free":
+    sleep(0.01)
+print(len(order))
 """
-    assert cooperative(program) == "['led', 'led', 'led'] True\nNone\nfree 3\n"
+    assert cooperative(program) == "['led', 'led', 'led'] True\nNone\n3\n"
     assert not server.has(name)
 
 
