@@ -94,12 +94,11 @@ to be had here. A blocking call is that of async Rust on a runtime of its own, w
 answer where a bare socket only reads."""
 
 LOOPS = """\
-**asyncio and Node.** Each call is handed to the engine's own thread and its answer back to the event loop: four \
-threads are woken, one after the other, where two are for a call of redis-py or node-redlock, which read their \
-sockets in the loop itself. So with one task more of the client's processor time is the kernel's: of it kernel, %. \
-All subjects are warm: node-redlock is more than twice as fast as at its start, because V8 has compiled it; ours is \
-native and does not change. It would take an engine that is driven by the loop; then a loop that is kept busy would \
-keep renewals and loss from being on time, which is what the thread is for. Of many tasks those wake-ups are shared."""
+**asyncio and Node.** A loop that makes one call after the other reads its sockets itself, as those of redis-py and \
+node-redlock do, and the engine's own thread sleeps. What is left beside them is what the servers take for our scripts \
+(CPU µs, servers), and what a call costs between two languages. Of many tasks the engine's own thread reads the \
+sockets, and its wake-ups are shared. All subjects are warm: node-redlock is more than twice as fast as at its start, \
+because V8 has compiled it; ours is native and does not change."""
 
 THREADS = """\
 **Python.** A blocking call waits for two round trips, and the fence makes those longer. What the library itself adds \
