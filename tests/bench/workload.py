@@ -242,7 +242,7 @@ def _alone(name: str, title: str, text: str, measure: Measure, *, free: bool = F
 WORKLOADS = [
     _alone(
         "one",
-        "One lock, nobody else wants it, one node",
+        "One lock without contention, one node",
         f"One task acquires and releases a name, again and again. {EXPLAINED}",
         pairs.one,
     ),

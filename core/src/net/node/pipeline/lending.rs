@@ -376,12 +376,14 @@ mod tests {
         assert!(!line.is_lent());
     }
 
+    fn poll(asking: &mut Asking<'_, Socket>) -> Poll<Answer> {
+        std::pin::Pin::new(asking).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
     #[test]
     fn another_thread_that_polls_reads_and_leaves_the_watching_to_the_loop() {
         let line = Line::lent();
         let mut asking = line.event_loop.enter(|| line.pipeline.ask(&echo(1)));
-        let poll =
-            |asking: &mut Asking<'_, Socket>| std::pin::Pin::new(asking).poll(&mut Context::from_waker(Waker::noop()));
         assert!(line.event_loop.enter(|| poll(&mut asking)).is_pending());
         // This thread has not entered the loop now.
         assert!(poll(&mut asking).is_pending());
@@ -391,8 +393,8 @@ mod tests {
         assert!(poll(&mut asking).is_pending());
         line.serve(1);
         line.event_loop.turn();
-        assert_eq!(line.pipeline.shared.queue().take_answer(asking.place.unwrap()), Some(Ok(Value::Int(2))));
-        asking.place = None;
+        assert!(line.pipeline.shared.queue().is_answered(asking.place.unwrap()), "the loop has read it");
+        assert_eq!(poll(&mut asking), Poll::Ready(Ok(Value::Int(2))));
         assert!(line.is_lent());
     }
 
@@ -401,9 +403,13 @@ mod tests {
         let line = Line::lent();
         let mut asking = line.event_loop.enter(|| line.pipeline.ask(&echo(1)));
         drop(line.server);
+        let mut answer = poll(&mut asking);
+        assert!(line.pipeline.shared.incoming().failure.is_some(), "the loop does not turn");
         eventually("the request fails", || {
-            std::pin::Pin::new(&mut asking).poll(&mut Context::from_waker(Waker::noop()))
-                == Poll::Ready(Err(Failure::Closed))
+            if answer.is_pending() {
+                answer = poll(&mut asking);
+            }
+            answer == Poll::Ready(Err(Failure::Closed))
         });
         eventually("the end is heard", || *line.ends.lock().unwrap() == 1);
     }
