@@ -107,6 +107,24 @@ def test_busy_and_down_are_different(drivers: Drivers, own_nodes: Cluster, face:
         assert len(down.value.nodes) == len(own_nodes)
 
 
+@every_face
+def test_too_few_answers_do_not_deny(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
+    """One node of five is down and two hang. The other two say that the lock is held, and are not a quorum."""
+    client = drivers.start(face).client(own_nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=SLACK_MS)
+    holder, other = client.lock(name), client.lock(name)
+    connect_to_all(client, own_nodes, name)
+    holder.acquire()
+    down, *hung = list(own_nodes)[:3]
+    down.kill()
+    assert not other.try_acquire()
+    for server in hung:
+        server.freeze()
+    for start in (other.start_try_acquire, partial(other.start_acquire, timeout_ms=2 * SLACK_MS)):
+        with pytest.raises(LockError) as refused:
+            start().result()
+        assert refused.value.code == "unavailable"
+
+
 @pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])
 def test_cancelled_at_any_moment_leaves_nothing(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     """The call is cancelled before, during or after its attempt, and in no case do others have to wait."""

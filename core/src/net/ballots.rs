@@ -61,8 +61,7 @@ impl Ballots {
 
     /// Whether a quorum answered at all, granted or held.
     ///
-    /// A node still pending at an early verdict against us counts as answered: only failures show that no quorum
-    /// answers.
+    /// A node still pending at a verdict counts as answered: the verdict has waited for it if it could show an outage.
     pub(crate) fn is_contended(&self) -> bool {
         self.missing() == 0
     }

@@ -276,7 +276,7 @@ pub(crate) enum Verdict {
     /// A quorum granted, with different fences. This one, the largest granted so far, is the attempt's fence. Granted
     /// nodes below it must confirm it.
     Confirm(u64),
-    /// A quorum is impossible now.
+    /// A quorum is impossible now, and no awaited vote changes why.
     Lost,
 }
 
@@ -299,6 +299,7 @@ pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: NodeMask, un
     };
     match (tally(votes.len(), ballot, unresponsive), decided) {
         (Tally::Open, _) => Verdict::Open,
+        (Tally::Rejected, _) if is_unexplained(votes, counts, unresponsive) => Verdict::Open,
         (Tally::Rejected, _) => Verdict::Lost,
         (Tally::Carried, Some(decided)) => Verdict::Won(decided),
         (Tally::Carried, None) => {
@@ -313,6 +314,24 @@ pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: NodeMask, un
             }
         }
     }
+}
+
+/// Returns whether the votes to come still tell why an attempt is lost: to other owners, or for lack of answers. Those
+/// two are different results, which must not depend on whose answers come first.
+fn is_unexplained(votes: &[Vote], counts: NodeMask, unresponsive: NodeMask) -> bool {
+    let nodes = votes.len();
+    let enough = |number: usize| number > nodes - quorum(nodes);
+    let number = |is_it: &dyn Fn(usize) -> bool| (0..nodes).filter(|node| is_it(*node)).count();
+    let is_awaited = |node: usize| votes[node] == Vote::Pending && waits_for(node, nodes, unresponsive);
+    let held = number(&|node| votes[node] == Vote::Held);
+    let unanswered = number(&|node| match votes[node] {
+        Vote::Pending => !is_awaited(node),
+        Vote::Failed => true,
+        // The node may show that others hold the lock, but it cannot grant it.
+        Vote::Held => false,
+        Vote::Granted(_) | Vote::Confirming(_) | Vote::Confirmed => !counts.contains(node),
+    });
+    !enough(held) && !enough(unanswered) && enough(unanswered + number(&is_awaited))
 }
 
 /// One node's answer about the key of an extension or a release.
@@ -827,6 +846,24 @@ mod tests {
                         // `Taken` may be found later.
                         (KeyVerdict::Open, _) | (KeyVerdict::Lost(_), KeyVerdict::Lost(_)) => {}
                         (verdict, now) => assert_eq!(now, verdict, "{votes:?}, {later:?}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn why_an_attempt_is_lost_does_not_depend_on_whose_answers_come_first() {
+        let others = [Vote::Granted(7), Vote::Held, Vote::Failed];
+        for nodes in [1, 3, 5, 7] {
+            let is_outage = |votes: &[Vote]| {
+                let failed = votes.iter().filter(|vote| **vote == Vote::Failed).count();
+                nodes - failed < quorum(nodes)
+            };
+            for votes in every(&[&[Vote::Pending][..], &others].concat(), nodes) {
+                if attempt(&votes, None, NodeMask::all(nodes), NodeMask::NONE) == Verdict::Lost {
+                    for later in next(&votes, Vote::Pending, &others) {
+                        assert_eq!(is_outage(&votes), is_outage(&later), "{votes:?}, {later:?}");
                     }
                 }
             }
