@@ -345,3 +345,42 @@ impl Schedule {
         Some(entry.remove())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Wake, Waker};
+
+    use super::*;
+    use crate::sys::background::Background;
+    use crate::sys::clock::Clock;
+    use crate::sys::random::Random;
+
+    #[derive(Default)]
+    struct Counter(AtomicUsize);
+
+    impl Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Locks that are released before anything is due wake the task once, not once each.
+    #[tokio::test]
+    async fn what_is_due_later_than_a_removed_entry_does_not_wake_the_task() {
+        let environment = Arc::new(Environment::new(None, Clock::System, Random::System, Background::thread()));
+        let schedule = Arc::new(Schedule::new(&environment));
+        let woken = Arc::new(Counter::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut task = pin!(schedule.run());
+        assert!(task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        for number in 1..=10 {
+            let due = environment.clock.now().after(Duration::from_secs(50 + number));
+            schedule.drop_at(Box::new(()), due);
+            schedule.remove(Some((due, number)));
+            assert!(task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    }
+}
