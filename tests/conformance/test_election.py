@@ -36,8 +36,16 @@ def term(election: Election) -> int:
 def test_one_leads_at_a_time_and_terms_rise(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     """Each candidate leads once, and resigns by returning; its `run` returns what its body has returned."""
     clients = [drivers.start(each).client(nodes.urls, ttl_ms=LONG_TTL_MS) for each in (face, "rust", "python", "node")]
-    candidates = [client.election(name) for client in clients]
-    runs = {candidate: candidate.start_run() for candidate in candidates}
+    first, *others = [client.election(name) for client in clients]
+    runs = {first: first.start_run()}
+    leader_of([first])
+    until(lambda: all(server.has(name) for server in nodes), "every node has granted it")
+    granted = [server.get(name) for server in nodes]
+    for candidate in others:
+        asked = Asked(nodes)
+        runs[candidate] = candidate.start_run()
+        asked.wait()
+    assert [server.get(name) for server in nodes] == granted, "another leads beside it"
     terms = []
     while runs:
         leader = leader_of(list(runs))

@@ -26,6 +26,8 @@ PATIENT_MS = 5 * SLACK_MS
 USES = 50
 """How often others use a free name, so that a waiter that takes single names meets it free."""
 HOUR_US = 3_600_000_000
+EXTENSIONS = 4
+"""So many that a restoration that the first of them has begun is among what a node has executed."""
 ROUNDS = 8
 ANOTHERS = b"another library's token"
 
@@ -409,9 +411,13 @@ def test_a_name_that_was_granted_later_is_not_restored(
         return held_on(forgetful, names)
 
     until(is_restored, "the node that has forgotten it gets it back")
-    # What the last extensions have begun at the other node is over, too.
-    for _ in range(3):
+    before = scripts_run([granted])
+
+    def is_asked() -> bool:
         lock.extend()
+        return scripts_run([granted]) >= before + EXTENSIONS
+
+    until(is_asked, "the other node is asked, too")
     assert not granted.has(names[later]), "it has taken a name that was granted after it"
     lock.release()
 

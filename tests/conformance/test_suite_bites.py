@@ -470,7 +470,11 @@ ALSO_FOUND_BY = [
         "test_shared.py::test_readers_that_are_cancelled_at_any_moment_leave_nothing[one node-asyncio]",
         "a cancelled acquire leaves nothing",
     ),
-    ("two-holders", "test_election.py::test_one_leads_at_a_time_and_terms_rise[one node-python]", ""),
+    (
+        "two-holders",
+        "test_election.py::test_one_leads_at_a_time_and_terms_rise[one node-python]",
+        "another leads beside it",
+    ),
     ("long-ttl", "test_election.py::test_a_killed_leader_is_replaced[one node-python]", "SHORT_TTL_MS + SLACK_MS"),
     (
         "late-margin",

@@ -331,7 +331,7 @@ FAULTS = {
     # An extension does not make nodes remember the fence for longer.
     "forgotten-fence": Rules(extend=f"{OURS_UP_TO_FENCE}\n{LIVE_ON}"),
     # A waiter is not notified, and polls rarely.
-    "deaf-waiter": Rules(poll_s=4),
+    "deaf-waiter": Rules(poll_s=8),
     # A cancelled call stays at the front of the queue.
     "blocked-line": Rules(passes_on=False),
     # A release tries for a while to delete a key that does not exist any more.

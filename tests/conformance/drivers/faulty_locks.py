@@ -31,6 +31,8 @@ POLL_S = 0.002
 FAILED_S = 0.05
 # Nodes are reminded well before they forget.
 REMIND_S = 0.5
+# A cancel is sent right behind its call.
+CANCEL_S = 1.0
 
 READERS = re.compile(rb"redlock:shared:\d+")
 """The member that stands for all who share a lock; the others are theirs."""
@@ -388,7 +390,10 @@ class Lock:
             failed: LockError | None = None
             try:
                 if self.attempt():
-                    if cancelled.is_set() and not self.rules.keeps_cancelled:
+                    if self.rules.keeps_cancelled:
+                        # A cancel that is on its way still comes during the attempt.
+                        cancelled.wait(CANCEL_S)
+                    elif cancelled.is_set():
                         self.release()
                     return True
             except LockError as error:

@@ -133,12 +133,13 @@ class Slot(Watching):
         return super().wait(last, cancelled)
 
     def attempt(self) -> bool:
-        """Tries any slot, and then one that is free; false if others hold all of them."""
+        """Tries any slot, and then one that was free; false if others hold all of them."""
         if time.monotonic() < self.waits_since + self.rules.stubborn_s:
             return self.attempt_at(0)
+        # The scripts come last: whoever sees that they have run knows that the attempt has looked.
+        free = (self.rules.looks and self.free()) or [*range(self.permits, len(self.slots))]
         if self.attempt_at(random.randrange(self.permits)):
             return True
-        free = (self.rules.looks and self.free()) or [*range(self.permits, len(self.slots))]
         return bool(free) and self.attempt_at(random.choice(free))
 
     def attempt_at(self, slot: int) -> bool:
