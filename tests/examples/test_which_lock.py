@@ -46,6 +46,11 @@ def are_held(client: redlock.Redlock, *names: str) -> bool:
     return all(client.inspect(name).state == "held" for name in names)
 
 
+def all_answer(client: redlock.Redlock) -> bool:
+    """Whether every server of a client answers."""
+    return all(node.state == "free" for node in client.inspect("another name").nodes)
+
+
 def holders(client: redlock.Redlock) -> list[int | None]:
     """The slots of the page's semaphore that are held."""
     return [view.slot for view in client.inspect_semaphore("gpu", GPUS) if view.state == "held"]
@@ -156,6 +161,8 @@ def test_slots_let_in_as_many_callers_as_there_are_permits(nodes: Cluster) -> No
             nodes[unreachable].freeze()
             acquired.append(permit.acquire())
             nodes[unreachable].thaw()
+            # Until it has answered again, it does not say that others have a slot.
+            until(lambda: all_answer(client), "every server answers")  # noqa: B023
             if acquired[-1]:
                 clients.callback(permit.release)
         assert acquired == [True, True, False]
