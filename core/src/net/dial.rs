@@ -203,6 +203,14 @@ impl Transport for Stream {
             Self::Tls(stream) => Some(stream.get_mut().0),
         }
     }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Plain(socket) => socket.poll_readable(cx),
+            // It may have decrypted more than was read.
+            Self::Tls(_) => Poll::Ready(()),
+        }
+    }
 }
 
 impl AsyncRead for Stream {

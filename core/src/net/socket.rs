@@ -31,6 +31,11 @@ pub(crate) struct Socket(Io);
 pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Returns the socket under it, if it has one.
     fn socket(&mut self) -> Option<&mut Socket>;
+
+    /// Ready if there may be something to read. Else the stream wakes the task when there is, as if that had read.
+    fn poll_readable(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
 }
 
 #[derive(Debug)]
@@ -133,6 +138,16 @@ impl Socket {
             Io::Lent(lent) => lent.io.fd(),
             Io::Gone => panic!("{self:?}"),
         }
+    }
+
+    /// Ready if there may be something to read. Else its runtime wakes the task when there is. Reads nothing.
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let ready = match &self.0 {
+            Io::Tcp(stream) => stream.poll_read_ready(cx),
+            Io::Unix(stream) => stream.poll_read_ready(cx),
+            Io::Lent(_) | Io::Gone => return Poll::Ready(()),
+        };
+        ready.map(drop)
     }
 
     /// Notes that there may be something to read, if it is lent, and with `is_last` that nothing comes behind it.
@@ -346,6 +361,20 @@ mod tests {
         assert!(socket.lend(&event_loop, Weak::<Told>::new()).unwrap());
         drop(socket);
         assert_eq!(theirs.read(&mut bytes).await.unwrap(), 0, "a lent socket is closed when it is dropped");
+    }
+
+    #[tokio::test]
+    async fn who_asks_whether_there_is_something_to_read_is_woken_for_it_and_reads_nothing() {
+        let (mine, mut theirs) = UnixStream::pair().unwrap();
+        let mut socket = Socket::from(mine);
+        assert!(poll_fn(|cx| Poll::Ready(socket.poll_readable(cx))).await.is_pending());
+        theirs.write_all(b"one").await.unwrap();
+        poll_fn(|cx| socket.poll_readable(cx)).await;
+        assert_eq!(read(&mut socket, 8), Some(b"one".to_vec()));
+        assert!(poll_fn(|cx| Poll::Ready(socket.poll_readable(cx))).await.is_pending(), "that was all");
+        drop(theirs);
+        poll_fn(|cx| socket.poll_readable(cx)).await;
+        assert_eq!(read(&mut socket, 8), Some(Vec::new()));
     }
 
     #[tokio::test]

@@ -28,6 +28,8 @@
 //!   then no other reply is awaited, but messages and the end are heard late. A poll with the idle waker does not read,
 //!   because no task waits behind it. When the reply has come, or the future is dropped, the driver reads.
 //!
+//! A driver to which the reading is left need not run for that: the stream wakes it when there is something to read.
+//!
 //! The mutexes are locked in the order incoming, outgoing, queue. `outgoing` is locked while the stream takes or gives
 //! bytes, and neither it nor `queue` while something is handed out. Messages are heard under `incoming`, the end under
 //! none. Wakers of requests are called under none.
@@ -243,12 +245,6 @@ impl<S> Shared<S> {
         let driver = self.queue().driver.clone();
         driver.into_iter().for_each(Waker::wake);
     }
-
-    /// Leaves the reading to the driver, if it falls to the task at `place`.
-    fn leave(&self, place: usize) {
-        let driver = self.queue().leave(place);
-        driver.into_iter().for_each(Waker::wake);
-    }
 }
 
 impl<S: Transport> Shared<S> {
@@ -276,9 +272,28 @@ impl<S: Transport> Shared<S> {
             self.take_back();
         }
         self.go_on(next);
-        reader.into_iter().for_each(Waker::wake);
+        self.resume(reader);
         if let (Change::Lend, Some(here)) = (change, here) {
             self.lend(&here);
+        }
+    }
+
+    /// Lets the stream wake the driver, to which the reading was just left. Does not read, because a caller is not
+    /// prepared for messages here.
+    fn resume(&self, driver: Option<Waker>) {
+        let Some(driver) = driver else { return };
+        let Ok(mut outgoing) = self.outgoing.try_lock() else { return driver.wake() };
+        let mut is_ready = true;
+        if let Some(stream) = &mut outgoing.stream {
+            // Who has begun to read meanwhile is woken by the stream, which wakes one task only.
+            if self.queue().reader != Reader::Driver {
+                return;
+            }
+            is_ready = stream.poll_readable(&mut Context::from_waker(&driver)).is_ready();
+        }
+        drop(outgoing);
+        if is_ready {
+            driver.wake();
         }
     }
 
@@ -416,7 +431,8 @@ impl<S: Transport> Shared<S> {
                     return self.queue().is_answered(place);
                 }
                 Poll::Ready(Ok(())) if self.queue().is_answered(place) => {
-                    self.leave(place);
+                    let driver = self.queue().leave(place);
+                    self.resume(driver);
                     return true;
                 }
                 Poll::Ready(Ok(())) => {}
@@ -484,15 +500,15 @@ impl Queue {
         self.reader == reader
     }
 
-    /// Leaves the reading to the driver, which is to be woken, after a request was queued: the task that reads may not
-    /// be polled any more.
+    /// Leaves the reading to the driver, which is to [resume](Shared::resume) it, after a request was queued: the task that
+    /// reads may not be polled any more.
     fn take_reading(&mut self) -> Option<Waker> {
         let Reader::Asking(_) = self.reader else { return None };
         self.reader = Reader::Driver;
         self.driver.clone()
     }
 
-    /// Leaves the reading to the driver, which is to be woken, if it falls to the task at `place`.
+    /// Leaves the reading to the driver, which is to resume it, if it falls to the task at `place`.
     fn leave(&mut self, place: usize) -> Option<Waker> {
         if self.reader == Reader::Asking(place) { self.take_reading() } else { None }
     }
@@ -575,7 +591,7 @@ impl Queue {
 }
 
 /// One request on its way, and then its answer.
-pub(super) struct Asking<'a, S> {
+pub(super) struct Asking<'a, S: Transport> {
     shared: &'a Shared<S>,
     /// `None` once the answer was taken.
     place: Option<usize>,
@@ -602,7 +618,7 @@ impl<S: Transport> Future for Asking<'_, S> {
             let driver = if may_read { None } else { queue.leave(place) };
             drop(queue);
             drop(former);
-            driver.into_iter().for_each(Waker::wake);
+            self.shared.resume(driver);
             if may_read && self.shared.read_alone(place, cx) {
                 answer = self.shared.queue().take_answer(place);
             }
@@ -613,7 +629,7 @@ impl<S: Transport> Future for Asking<'_, S> {
     }
 }
 
-impl<S> Drop for Asking<'_, S> {
+impl<S: Transport> Drop for Asking<'_, S> {
     fn drop(&mut self) {
         let Some(place) = self.place else { return };
         let (asked, driver) = {
@@ -621,7 +637,7 @@ impl<S> Drop for Asking<'_, S> {
             (queue.abandon(place), queue.leave(place))
         };
         drop(asked);
-        driver.into_iter().for_each(Waker::wake);
+        self.shared.resume(driver);
     }
 }
 

@@ -114,6 +114,15 @@ impl Transport for Peer {
     fn socket(&mut self) -> Option<&mut Socket> {
         None
     }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        if !state.said.is_empty() || state.end.is_some() {
+            return Poll::Ready(());
+        }
+        state.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
 }
 
 impl Transport for DuplexStream {
@@ -373,12 +382,53 @@ fn the_task_with_the_only_awaited_reply_reads_it_and_nobody_else_is_woken_for_it
         line.peer.says(&format!(":{number}\r\n"));
         assert_eq!((task.0.swap(0, Ordering::SeqCst), line.times_woken()), (2, 0), "by the stream alone");
         assert_eq!(poll_as(&mut asking, &Waker::from(Arc::clone(&task))), Some(Ok(Value::Int(number))));
-        assert_eq!((task.0.load(Ordering::SeqCst), line.times_woken()), (0, 1), "the driver reads again");
+        assert_eq!((task.0.load(Ordering::SeqCst), line.times_woken()), (0, 0), "there is nothing for the driver");
     }
     assert_eq!(line.unasked().len(), 3);
+    line.peer.says(">2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n");
+    assert_eq!(line.times_woken(), 1, "the driver reads again");
     assert_eq!(line.settle(), None);
+    assert_eq!(line.unasked().len(), 4);
     line.peer.ends(End::HangUp);
     assert_eq!(line.settle(), Some(Failure::Closed));
+}
+
+/// The stream would not wake the driver for it.
+#[test]
+fn what_comes_while_the_reading_is_left_to_the_driver_is_read() {
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let mut asking = shared.ask(&redis::cmd("x"));
+    assert_eq!(poll(&mut asking), None);
+    line.peer.says(":1\r\n");
+    drop(asking);
+    assert_eq!(line.settle(), None);
+    assert!(shared.queue().asked.is_empty());
+}
+
+/// A stream wakes one task for what it has to read.
+#[test]
+fn the_stream_wakes_who_has_begun_to_read_before_the_driver_resumed_it() {
+    let line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let (mut asking, task) = (shared.ask(&redis::cmd("x")), Arc::new(Counter::default()));
+    assert_eq!(poll_as(&mut asking, &Waker::from(Arc::clone(&task))), None);
+    shared.resume(Some(Waker::from(Arc::clone(&line.woken))));
+    line.peer.says(":1\r\n");
+    assert_eq!((task.0.load(Ordering::SeqCst), line.times_woken()), (1, 0));
+}
+
+#[test]
+fn a_driver_that_cannot_be_left_to_the_stream_is_woken() {
+    let line = Stepwise::new(false);
+    let driver = || Some(Waker::from(Arc::clone(&line.woken)));
+    let outgoing = line.shared.outgoing();
+    line.shared.resume(driver());
+    assert_eq!(line.times_woken(), 1, "somebody writes");
+    drop(outgoing);
+    line.shared.end(&Failure::Closed);
+    line.shared.resume(driver());
+    assert_eq!(line.times_woken(), 2, "the stream is gone");
 }
 
 /// It may never be polled again.
