@@ -32,7 +32,8 @@ pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Returns the socket under it, if it has one.
     fn socket(&mut self) -> Option<&mut Socket>;
 
-    /// Ready if there may be something to read. Else the stream wakes the task when there is, as if that had read.
+    /// Ready if there may be something to read, or if the stream cannot tell. Else it wakes the task when there is, and no
+    /// other reader.
     fn poll_readable(&mut self, _: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
@@ -264,6 +265,10 @@ impl AsyncWrite for Socket {
 impl Transport for Socket {
     fn socket(&mut self) -> Option<&mut Socket> {
         Some(self)
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        Self::poll_readable(self, cx)
     }
 }
 

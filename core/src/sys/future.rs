@@ -6,12 +6,19 @@ use std::sync::LazyLock;
 use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
+use tokio::task::coop::unconstrained;
 
 /// Returns the waker for a poll that no task waits behind. Unlike [`Waker::noop`], it is the same one everywhere, so
 /// [`Waker::will_wake`] recognises it.
 pub(crate) fn idle_waker() -> &'static Waker {
     static IDLE: LazyLock<Waker> = LazyLock::new(|| Waker::noop().clone());
     &IDLE
+}
+
+/// Polls for the task behind `waker`, whatever the current one has left of its budget. Without a budget, tokio answers
+/// that nothing is ready and wakes the task later. A runtime of one thread forgets to, if its own future is ready first.
+pub(crate) fn poll_for<T>(waker: &Waker, poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+    pin!(unconstrained(poll_fn(poll))).poll(&mut Context::from_waker(waker))
 }
 
 /// Polls `future` once, which fixes a request's position in its connection's order, and returns the rest of it.

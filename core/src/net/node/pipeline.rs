@@ -31,8 +31,8 @@
 //! A driver to which the reading is left need not run for that: the stream wakes it when there is something to read.
 //!
 //! The mutexes are locked in the order incoming, outgoing, queue. `outgoing` is locked while the stream takes or gives
-//! bytes, and neither it nor `queue` while something is handed out. Messages are heard under `incoming`, the end under
-//! none. Wakers of requests are called under none.
+//! bytes or is asked whether it has any, and neither it nor `queue` while something is handed out. Messages are heard
+//! under `incoming`, the end under none. Wakers of requests are called under none.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -55,7 +55,7 @@ use super::refusal::{io_failure, is_full};
 use super::replies::{Malformed, Replies};
 use crate::net::socket::Transport;
 use crate::sys::event_loop::EventLoop;
-use crate::sys::future::idle_waker;
+use crate::sys::future::{idle_waker, poll_for};
 use crate::sys::task::spawn;
 
 mod lending;
@@ -272,24 +272,24 @@ impl<S: Transport> Shared<S> {
             self.take_back();
         }
         self.go_on(next);
-        self.resume(reader);
+        self.hand_back(reader);
         if let (Change::Lend, Some(here)) = (change, here) {
             self.lend(&here);
         }
     }
 
-    /// Lets the stream wake the driver, to which the reading was just left. Does not read, because a caller is not
-    /// prepared for messages here.
-    fn resume(&self, driver: Option<Waker>) {
+    /// Lets the stream wake the driver, which was just given the reading back, or wakes it now if there may be something
+    /// to read. Does not read, because a caller is not prepared for messages here.
+    fn hand_back(&self, driver: Option<Waker>) {
         let Some(driver) = driver else { return };
         let Ok(mut outgoing) = self.outgoing.try_lock() else { return driver.wake() };
         let mut is_ready = true;
         if let Some(stream) = &mut outgoing.stream {
-            // Who has begun to read meanwhile is woken by the stream, which wakes one task only.
+            // The stream wakes one task only: the one that has begun to read meanwhile. A loop has its own events.
             if self.queue().reader != Reader::Driver {
                 return;
             }
-            is_ready = stream.poll_readable(&mut Context::from_waker(&driver)).is_ready();
+            is_ready = poll_for(&driver, |cx| stream.poll_readable(cx)).is_ready();
         }
         drop(outgoing);
         if is_ready {
@@ -304,9 +304,9 @@ impl<S: Transport> Shared<S> {
             Next::Write(driver) => {
                 let Ok(mut outgoing) = self.outgoing.try_lock() else { return driver.wake() };
                 // Where the stream is full, the driver is woken once it takes more.
-                let is_failed = self.write(&mut outgoing, &mut Context::from_waker(&driver)).is_some();
+                let failure = poll_for(&driver, |cx| Poll::Ready(self.write(&mut outgoing, cx)));
                 drop(outgoing);
-                if is_failed {
+                if failure != Poll::Ready(None) {
                     driver.wake();
                 }
             }
@@ -432,7 +432,7 @@ impl<S: Transport> Shared<S> {
                 }
                 Poll::Ready(Ok(())) if self.queue().is_answered(place) => {
                     let driver = self.queue().leave(place);
-                    self.resume(driver);
+                    self.hand_back(driver);
                     return true;
                 }
                 Poll::Ready(Ok(())) => {}
@@ -500,15 +500,15 @@ impl Queue {
         self.reader == reader
     }
 
-    /// Leaves the reading to the driver, which is to [resume](Shared::resume) it, after a request was queued: the task that
-    /// reads may not be polled any more.
+    /// Leaves the reading to the driver after a request was queued: the task that reads may not be polled any more.
+    /// Returns the driver, for [`Shared::hand_back`].
     fn take_reading(&mut self) -> Option<Waker> {
         let Reader::Asking(_) = self.reader else { return None };
         self.reader = Reader::Driver;
         self.driver.clone()
     }
 
-    /// Leaves the reading to the driver, which is to resume it, if it falls to the task at `place`.
+    /// Leaves the reading to the driver if it falls to the task at `place`. Returns the driver, for [`Shared::hand_back`].
     fn leave(&mut self, place: usize) -> Option<Waker> {
         if self.reader == Reader::Asking(place) { self.take_reading() } else { None }
     }
@@ -618,7 +618,7 @@ impl<S: Transport> Future for Asking<'_, S> {
             let driver = if may_read { None } else { queue.leave(place) };
             drop(queue);
             drop(former);
-            self.shared.resume(driver);
+            self.shared.hand_back(driver);
             if may_read && self.shared.read_alone(place, cx) {
                 answer = self.shared.queue().take_answer(place);
             }
@@ -637,7 +637,7 @@ impl<S: Transport> Drop for Asking<'_, S> {
             (queue.abandon(place), queue.leave(place))
         };
         drop(asked);
-        self.shared.resume(driver);
+        self.shared.hand_back(driver);
     }
 }
 

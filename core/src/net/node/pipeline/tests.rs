@@ -1,5 +1,7 @@
 //! The connection, step by step: its peer takes and says what a test tells it to, when it tells it to.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
@@ -7,6 +9,8 @@ use std::task::Wake;
 use harness::{LIMIT, eventually};
 use proptest::prelude::*;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
+use tokio::net::UnixStream;
+use tokio::task::coop;
 
 use super::*;
 use crate::net::socket::Socket;
@@ -408,12 +412,12 @@ fn what_comes_while_the_reading_is_left_to_the_driver_is_read() {
 
 /// A stream wakes one task for what it has to read.
 #[test]
-fn the_stream_wakes_who_has_begun_to_read_before_the_driver_resumed_it() {
+fn the_stream_wakes_who_has_begun_to_read_before_it_was_handed_back() {
     let line = Stepwise::new(false);
     let shared = Arc::clone(&line.shared);
     let (mut asking, task) = (shared.ask(&redis::cmd("x")), Arc::new(Counter::default()));
     assert_eq!(poll_as(&mut asking, &Waker::from(Arc::clone(&task))), None);
-    shared.resume(Some(Waker::from(Arc::clone(&line.woken))));
+    shared.hand_back(Some(Waker::from(Arc::clone(&line.woken))));
     line.peer.says(":1\r\n");
     assert_eq!((task.0.load(Ordering::SeqCst), line.times_woken()), (1, 0));
 }
@@ -423,11 +427,11 @@ fn a_driver_that_cannot_be_left_to_the_stream_is_woken() {
     let line = Stepwise::new(false);
     let driver = || Some(Waker::from(Arc::clone(&line.woken)));
     let outgoing = line.shared.outgoing();
-    line.shared.resume(driver());
+    line.shared.hand_back(driver());
     assert_eq!(line.times_woken(), 1, "somebody writes");
     drop(outgoing);
     line.shared.end(&Failure::Closed);
-    line.shared.resume(driver());
+    line.shared.hand_back(driver());
     assert_eq!(line.times_woken(), 2, "the stream is gone");
 }
 
@@ -773,4 +777,64 @@ fn the_end_of_the_runtime_fails_what_is_asked() {
         answer == Some(Err(Failure::Closed))
     });
     assert_eq!(poll(&mut pipeline.ask(&redis::cmd("x"))), Some(Err(Failure::Closed)));
+}
+
+/// A connection on a runtime of one thread, and the server's end of it. Counts what it hears.
+fn on_one_thread() -> (tokio::runtime::Runtime, Pipeline<Socket>, StdUnixStream, Arc<AtomicUsize>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (mine, server) = StdUnixStream::pair().unwrap();
+    mine.set_nonblocking(true).unwrap();
+    server.set_read_timeout(Some(LIMIT)).unwrap();
+    let heard = Arc::new(AtomicUsize::new(0));
+    let pipeline = runtime.block_on(async {
+        let (socket, heard) = (UnixStream::from_std(mine).unwrap(), Arc::clone(&heard));
+        let hear = move |_| {
+            heard.fetch_add(1, Ordering::SeqCst);
+        };
+        let pipeline = Pipeline::open(&Handle::current(), Socket::from(socket), false, Box::new(hear));
+        while pipeline.shared.queue().driver.is_none() {
+            tokio::task::yield_now().await;
+        }
+        pipeline
+    });
+    (runtime, pipeline, server, heard)
+}
+
+/// tokio lets a task do only so much before others have their turn.
+async fn spend_budget() {
+    while coop::has_budget_remaining() {
+        coop::consume_budget().await;
+    }
+}
+
+#[test]
+fn a_request_is_written_by_a_task_that_has_spent_its_budget() {
+    let (runtime, pipeline, mut server, _) = on_one_thread();
+    let _asking = runtime.block_on(async {
+        spend_budget().await;
+        pipeline.ask(&redis::cmd("x"))
+    });
+    let mut bytes = [0; 11];
+    server.read_exact(&mut bytes).unwrap();
+    assert_eq!(bytes, packed("x").as_bytes());
+}
+
+#[test]
+fn the_driver_reads_again_after_a_task_that_has_spent_its_budget() {
+    let (runtime, pipeline, mut server, heard) = on_one_thread();
+    let mut asking = Some(pipeline.ask(&redis::cmd("x")));
+    runtime.block_on(poll_fn(|cx| {
+        assert_eq!(asking.as_mut().map(|asking| Pin::new(asking).poll(cx)), Some(Poll::Pending));
+        Poll::Ready(())
+    }));
+    assert_eq!(pipeline.shared.queue().reader, Reader::Asking(0));
+    runtime.block_on(async {
+        spend_budget().await;
+        asking = None;
+    });
+    server.write_all(b":1\r\n>1\r\n+other\r\n").unwrap();
+    eventually("the message is heard", || {
+        runtime.block_on(tokio::task::yield_now());
+        heard.load(Ordering::SeqCst) == 1
+    });
 }
