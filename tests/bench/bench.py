@@ -90,7 +90,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--runs", type=int, metavar="N", help="measure everything so many times")
     parser.add_argument("--seed", type=int, default=1, help="for the order of turns")
-    parser.add_argument("--programs", type=Path, default=TARGET / "release", help="where redlock-bench is")
+    parser.add_argument("--programs", type=Path, default=TARGET / "dist", help="where redlock-bench is")
     cores = "each" if hasattr(os, "sched_setaffinity") else "free"
     parser.add_argument("--cores", choices=CORES, default=cores, help="where clients and servers run (Linux)")
     parser.add_argument("--out", type=Path, help="where page, pictures and numbers go")

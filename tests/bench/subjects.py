@@ -71,7 +71,7 @@ class Subject:
         return [*self.cold, *urls] if self.cold else [*self.command, "--cold", self.name, *urls]
 
 
-_RUST = (str(TARGET / "release" / "redlock-bench"),)
+_RUST = (str(TARGET / "dist" / "redlock-bench"),)
 _RSLOCK = (str(TARGET / "peers" / "release" / "redlock-bench-rslock"),)
 _PYTHON = tuple(python("bench.python_worker"))
 _NODE = (shutil.which("node") or "node", str(HERE / "node_worker.mjs"))

@@ -167,11 +167,12 @@ class Nodes(Arena):
         altered = ["--fault", self.fault] if self.fault and not PLANTED[self.fault].language else []
         sockets = [str(server.socket) for server in self.servers]
         self.ways = [self._program(stack, "ways", *altered, *sockets) for _ in range(VIEWS)]
-        return [self._addresses(json.loads(way.hear() or "[]")) for way in self.ways]
+        return [self._addresses(way) for way in self.ways]
 
-    def _addresses(self, ports: list[int]) -> str:
+    def _addresses(self, way: Program) -> str:
+        ports: list[int] = json.loads(way.hear() or "[]")
         if not ports:
-            raise ArenaError("the proxies did not start")
+            raise ArenaError(f"the proxies did not start: {way.said()}")
         return ",".join(f"redis://{self.user.name}:{PASSWORD}@127.0.0.1:{port}" for port in ports)
 
 

@@ -50,11 +50,11 @@ def _name(platform: Platform) -> str:
 def _pack_addon(platform: Platform) -> Artefact:
     manifest = NODE / "Cargo.toml"
     build = ["zigbuild", "--target", platform.zig] if platform.zig else ["build", "--target", platform.triple]
-    run("cargo", *build, "--locked", "--release", "--manifest-path", manifest)
+    run("cargo", *build, "--locked", "--profile", "dist", "--manifest-path", manifest)
     suffix = "dylib" if platform.os == "darwin" else "so"
     folder = emptied(STAGE / "npm-addon")
     addon = folder / f"redlock.{platform.npm}.node"
-    shutil.copy(ROOT / "target" / platform.triple / "release" / f"libredlock_node.{suffix}", addon)
+    shutil.copy(ROOT / "target" / platform.triple / "dist" / f"libredlock_node.{suffix}", addon)
     strip(addon)
     legal.write_notices(manifest, folder / NOTICES)
     bom = legal.write_bom(manifest, "node")

@@ -38,7 +38,7 @@ def make_wheel(platform: Platform) -> list[Artefact]:
     """Builds the wheel without symbols, and tries it with every Python of this machine."""
     made = emptied(STAGE / "wheel")
     linux = ["--compatibility", platform.wheel, "--zig"] if platform.wheel else []
-    options = ("--release", "--locked", "--strip=false", "--target", platform.triple, *linux)
+    options = ("--profile", "dist", "--locked", "--strip=false", "--target", platform.triple, *linux)
     notices = PYTHON / NOTICES
     legal.write_notices(PYTHON / "Cargo.toml", notices)
     try:

@@ -56,7 +56,9 @@ def prepared(version: str, program: Path) -> Path:
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     requirements = [f"--requirement={HERE / name}" for name in ("requirements.txt", "tools.txt")]
     subprocess.run([*pip, *requirements], check=True)
-    subprocess.run([*pip, "--force-reinstall", str(ROOT / "python")], check=True)
+    # It is for every Python, and `make` has built it.
+    (wheel,) = (ROOT / "target" / "wheel").glob("*.whl")
+    subprocess.run([*pip, "--force-reinstall", wheel], check=True)
     return python
 
 
