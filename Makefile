@@ -1,6 +1,6 @@
 # `make help` lists the goals. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup build compile demo test test-all rust-tests conformance simulate matrix pythons frameworks interop lint workflows alerts bench peers chaos soak mutants fuzz dist clean
+.PHONY: help doctor setup build compile demo test test-all simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak mutants fuzz dist clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -15,6 +15,8 @@ NPM := npm ci --no-audit --no-fund --loglevel error
 
 # A step says what it does and how long that takes. Its output is shown if it fails.
 STEP := @python3 tests/setup/step.py
+# The last line of a goal: its seconds by step. STRICT=yes makes it fail if the goal took half as long again as it may.
+TIMES := $(STEP) --times $(if $(STRICT),--strict) --budget
 
 # Tests mostly wait for servers and drivers, so two cores have time for more than two of them.
 PARALLEL := -n 6 --dist worksteal
@@ -152,13 +154,13 @@ demo: ## Watch Rust, Python and Node fight for one lock while nodes freeze and d
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(SHOW) setup
 	$(STEP) 'the run itself' --show -- $(BIN)/python tests chaos.chaos --demo $(ARGS)
-	$(STEP) --times
+	$(TIMES) 240
 
 test: ## Run what must pass before each change: formatting, lints, types, docs, and the tests of tests/README.md's first tier
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
-	@$(MAKE) --no-print-directory lint
+	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --jobs 2 lint
 	$(STEP) 'tests in Rust' --show -- cargo test --locked --workspace --no-fail-fast
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
 	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
@@ -167,14 +169,14 @@ test: ## Run what must pass before each change: formatting, lints, types, docs, 
 	$(STEP) 'sentinels' --show -- $(PYTEST) $(TELLING) --topology sentinel
 	$(STEP) 'chaos' --show -- $(BIN)/python tests chaos.chaos --seconds 30 --seed 1
 	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)
-	$(STEP) --times
+	$(TIMES) 900
 
 # The model and the simulation go through so much that an optimised engine is worth its build.
 test-all: ## Run every test there is, those that `make test` leaves out included (over an hour)
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
-	@$(MAKE) --no-print-directory lint
+	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --jobs 2 lint
 	$(STEP) 'tests in Rust' --show -- cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
 	$(STEP) 'model and simulation' --show -- cargo test --locked --release --no-fail-fast $(addprefix --package redlock-,model simulation) -- --include-ignored
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
@@ -183,7 +185,7 @@ test-all: ## Run every test there is, those that `make test` leaves out included
 	$(STEP) 'a cluster' --show -- $(PYTEST) --all $(TELLING) --topology cluster
 	$(STEP) 'sentinels' --show -- $(PYTEST) --all $(TELLING) --topology sentinel
 	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)
-	$(STEP) --times
+	$(TIMES) 5400
 
 # SEED=7 begins with this seed, SEEDS=1000 ends after so many, ARGS=--all continues after a failure.
 simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say which, ARGS=--trace shows all of one)
@@ -218,10 +220,14 @@ interop: ## Share locks with other libraries, and write down which of them exclu
 	$(BIN)/python tests/peers/compatibility.py
 	git diff --exit-code --stat -- core/docs/compatibility.md tests/peers/seen.json
 
-lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, documentation and generated files
+lint: lint-rust lint-others ## Check formatting, lints, types, documentation and generated files
+
+lint-rust:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
+
+lint-others: $(TOOLS) $(SHOW) $(PYTHON) $(NODE)
 	$(BIN)/ruff check --quiet python tests
 	$(BIN)/ruff format --quiet --check python tests
 	$(BIN)/ruff check --quiet site

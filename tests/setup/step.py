@@ -2,10 +2,11 @@
 
     step.py "building the packages" --about 100 -- cargo build
     step.py "unit tests" --show -- cargo test
-    step.py --times
+    step.py --times --budget 900 --strict
 
 The output goes to a file below `target/steps`, of which a failure prints the end. `--show` lets it through. `--times` prints
-the seconds of every step since it was last printed.
+the seconds of every step since it was last printed, and the budget of all of them together. With `--strict` it fails if they
+took half as long again.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ TOLD_EVERY_S = 20.0
 
 SHOWN_LINES = 40
 
+OVERRUN = 1.5
+"""How much longer than its budget a goal may take, because machines differ."""
+
 
 def main() -> int:
     """Runs the step; returns its exit status."""
@@ -35,6 +39,8 @@ def main() -> int:
     parser.add_argument("--about", type=int, help="how many seconds it takes the first time")
     parser.add_argument("--show", action="store_true", help="let its output through")
     parser.add_argument("--times", action="store_true", help="print the seconds of all steps, and forget them")
+    parser.add_argument("--budget", type=int, default=0, help="how many seconds all steps may take together")
+    parser.add_argument("--strict", action="store_true", help="fail if they take half as long again")
     own, command = sys.argv[1:], []
     if "--" in own:
         place = own.index("--")
@@ -42,8 +48,7 @@ def main() -> int:
     args = parser.parse_args(own)
     STEPS.mkdir(parents=True, exist_ok=True)
     if args.times:
-        print_times()
-        return 0
+        return int(print_times(args.budget) > OVERRUN * args.budget and args.strict)
     begun = time.monotonic()
     status = subprocess.run(command, check=False).returncode if args.show else quiet(args.title, args.about, command)
     took = time.monotonic() - begun
@@ -94,13 +99,14 @@ def watch(running: subprocess.Popen[bytes], title: str, log: Path, out: TextIO =
             return
 
 
-def print_times() -> None:
-    """Prints the seconds of every step in one line."""
-    if TIMES.exists():
-        steps = [line.split("\t") for line in TIMES.read_text(encoding="utf-8").splitlines()]
-        whole = sum(int(seconds) for seconds, _ in steps)
-        print(f"{whole} s: " + ", ".join(f"{title} {seconds}" for seconds, title in steps))
-        TIMES.unlink()
+def print_times(budget: int) -> int:
+    """Prints the seconds of every step in one line; returns their sum."""
+    lines = TIMES.read_text(encoding="utf-8").splitlines() if TIMES.exists() else []
+    TIMES.unlink(missing_ok=True)
+    steps = [line.split("\t") for line in lines]
+    whole = sum(int(seconds) for seconds, _ in steps)
+    print(f"{whole} s of {budget}: " + ", ".join(f"{title} {seconds}" for seconds, title in steps))
+    return whole
 
 
 if __name__ == "__main__":
