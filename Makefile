@@ -234,8 +234,8 @@ lint-others: $(TOOLS) $(SHOW) $(PYTHON) $(NODE)
 	$(BIN)/ruff format --quiet --check site
 	cd python && $(BIN)/mypy && $(BIN)/pyright --pythonpath $(BIN)/python
 	cd tests && $(BIN)/stubtest --mypy-config-file ../python/pyproject.toml --allowlist ../python/stubtest.txt redlock
-	$(BIN)/mypy --config-file tests/pyproject.toml $(filter-out %/fenced_account.py,$(wildcard tests/*.py tests/*/*.py tests/*/*/*.py))
-	MYPYPATH=tests/examples $(BIN)/mypy --config-file tests/pyproject.toml tests/examples/fenced_account.py
+	$(BIN)/mypy --config-file tests/pyproject.toml $(filter-out %/fenced_account.py %/site/conftest.py,$(wildcard tests/*.py tests/*/*.py tests/*/*/*.py))
+	MYPYPATH=tests/examples $(BIN)/mypy --config-file tests/pyproject.toml tests/examples/fenced_account.py tests/site/conftest.py
 	cd node && npm run --silent lint && npm run --silent typecheck
 	node/node_modules/.bin/biome ci --config-path=node --error-on-warnings tests/peers/node site/assets site/examples site/generate tests/site \
 		$(wildcard tests/bench/*.mjs tests/chaos/*.mjs)

@@ -4,14 +4,15 @@
     step.py "unit tests" --show -- cargo test
     step.py --times --budget 900 --strict
 
-The output goes to a file below `target/steps`, of which a failure prints the end. `--show` lets it through. `--times` prints
-the seconds of every step since it was last printed, and the budget of all of them together. With `--strict` it fails if they
-took half as long again.
+The output goes to a file below `target/steps`, of which a failure prints the end. `--show` lets it through.
+`--times` prints the seconds of every step since it was last printed, and the budget of all of them together. With
+`--strict` it fails if they took half as long again.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import time
@@ -80,10 +81,8 @@ def watch(running: subprocess.Popen[bytes], title: str, log: Path, out: TextIO =
     begun = time.monotonic()
     told = 0.0
     while True:
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             running.wait(0.2)
-        except subprocess.TimeoutExpired:
-            pass
         took, ended = time.monotonic() - begun, running.returncode is not None
         compiled = log.read_text(encoding="utf-8", errors="replace").count("   Compiling ")
         line = f"  {title}: {took:.0f} s" + (f", {compiled} crates" if compiled else "")

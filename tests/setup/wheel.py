@@ -21,12 +21,13 @@ def main() -> None:
     built = ROOT / sys.argv[1] / ("lib_native.dylib" if sys.platform == "darwin" else "lib_native.so")
     content = WHEEL / "content"
     shutil.rmtree(WHEEL, ignore_errors=True)
-    shutil.copytree(ROOT / "python" / "redlock", content / "redlock", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    left_out = shutil.ignore_patterns("__pycache__", "*.so")
+    shutil.copytree(ROOT / "python" / "redlock", content / "redlock", ignore=left_out)
     shutil.copy(built, content / "redlock" / "_native.abi3.so")
-    maturin = [Path(sys.executable).with_name("maturin"), "pep517", "write-dist-info"]
-    options = ["--interpreter", sys.executable, "--metadata-directory", content]
+    maturin = [str(Path(sys.executable).with_name("maturin")), "pep517", "write-dist-info"]
+    options = ["--interpreter", sys.executable, "--metadata-directory", str(content)]
     subprocess.run([*maturin, *options], cwd=ROOT / "python", check=True)
-    subprocess.run([sys.executable, "-m", "wheel", "pack", content, "--dest-dir", WHEEL], check=True)
+    subprocess.run([sys.executable, "-m", "wheel", "pack", str(content), "--dest-dir", str(WHEEL)], check=True)
 
 
 if __name__ == "__main__":
