@@ -1,6 +1,6 @@
 # `make help` lists the goals. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup build compile demo test test-all simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak mutants fuzz dist clean
+.PHONY: help doctor setup build compile demo test by-hand gate test-all simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak mutants fuzz dist clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -170,6 +170,25 @@ test: ## Run what must pass before each change: formatting, lints, types, docs, 
 	$(STEP) 'chaos' --show -- $(BIN)/python tests chaos.chaos --seconds 30 --seed 1
 	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)
 	$(TIMES) 900
+
+# As somebody does who does not use this file. Both leave what they have made to the next `make setup`, which replaces it.
+by-hand: ## Build the packages as their READMEs say, with `pip install` and `npm run build`, and acquire a lock with each
+	@sh tests/setup/doctor.sh cargo cc python3 node
+	@rm -rf target/by-hand $(PYTHON) $(NODE)
+	$(STEP) 'pip install ./python' -- sh -c 'python3 -m venv target/by-hand && target/by-hand/bin/pip install ./python'
+	@REDLOCK_URLS=memory://by-hand target/by-hand/bin/python -c 'import redlock; print("Python:", redlock.lock("foo").acquire())'
+	$(STEP) 'npm ci and npm run build' -- sh -c 'cd node && $(NPM) && npm run build'
+	@cd node && REDLOCK_URLS=memory://by-hand node -e 'require(".").lock("foo").tryAcquire().then((got) => console.log("Node:", got))'
+
+# What fits into the time of the gate, besides `make test`.
+gate: test
+	@rm -f target/steps/times.txt
+	@$(MAKE) --no-print-directory by-hand
+	@$(MAKE) --no-print-directory --silent setup
+	$(STEP) 'every case of what is promised' --show -- $(PYTEST) --all --take-turns $(addprefix tests/conformance/test_,pairs.py loss.py restart.py quorum.py)
+	$(STEP) 'chaos in a cluster' --show -- $(BIN)/python tests chaos.chaos --cluster --seconds 30 --seed 1
+	$(STEP) 'chaos with sentinels' --show -- $(BIN)/python tests chaos.chaos --sentinel --seconds 30 --seed 1
+	$(TIMES) 1200
 
 # The model and the simulation go through so much that an optimised engine is worth its build.
 test-all: ## Run every test there is, those that `make test` leaves out included (over an hour)
