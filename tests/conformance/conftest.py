@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from conformance.covering import covering
 from conformance.driver import FACES, OLDER, Driver, DriverError
 from conformance.history import History
 from conformance.left_out import LEFT_OUT, is_about_one_node, is_listed
@@ -30,13 +31,17 @@ from support.rules import OPTIONAL, Rule, unknown
 from support.servers import Cluster, Group, Server, User, programs, system, version
 from support.topology import TOPOLOGIES
 
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 
 LOG_END = 5000
 """How much of a server's log a failure prints, in characters."""
 
 SHOWN = pytest.StashKey[list[tuple[str, Callable[[], str]]]]()
 """The texts that a failure of this test prints: a title, and a function that returns the text."""
+
+TIERS = pytest.StashKey[tuple[list[pytest.Item], list[pytest.Item]]]()
+"""The test cases that the options can test, and those of them that run."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -87,26 +92,59 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what the options cannot test, and marks known failures, which must fail."""
+    """Leaves out what the options cannot test, chooses the cases of this tier, and marks known failures.
+
+    It comes last, so that each story keeps a case of those that `-k` selects.
+    """
     topology = config.getoption("--topology")
     lists = [LEFT_OUT[topology]] if topology else []
     lists += [LEFT_OUT["fewest commands"]] if config.getoption("--fewest-commands") else []
 
-    turns = Turns(under_test(config), items) if config.getoption("--take-turns") else None
-
     def stays(item: pytest.Item) -> bool:
         is_left_out = any(is_listed(item, each) for each in lists) or (topology and not is_about_one_node(item))
-        return not is_left_out and (not turns or turns.has(item))
+        return not is_left_out
 
-    config.hook.pytest_deselected(items=[item for item in items if not stays(item)])
-    items[:] = filter(stays, items)
+    possible = [item for item in items if stays(item)]
+    chosen = possible
+    if config.getoption("--take-turns"):
+        turns = Turns(under_test(config), chosen)
+        chosen = [item for item in chosen if turns.has(item)]
+    if not config.getoption("--all"):
+        chosen = tier(chosen)
+    config.stash[TIERS] = possible, chosen
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
     known = tomllib.loads(config.getoption("--known-failures").read_text(encoding="utf-8"))["failure"]
     for item in items:
         for failure in known:
             # In ids, brackets are not a pattern.
             if fnmatchcase(item.nodeid.rpartition("/")[2], failure["story"].replace("[", "[[]")):
                 item.add_marker(pytest.mark.xfail(reason=failure["reason"], strict=True))
+
+
+def tier(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """The test cases of `make test`: of each story of this suite as few as have each value of each parameter."""
+    stories: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            stories[story(item)].append(item)
+    left_out = set[pytest.Item]()
+    for name, cases in stories.items():
+        chosen = covering(name, [values(case) for case in cases])
+        left_out.update(case for at, case in enumerate(cases) if at not in chosen)
+    return [item for item in items if item not in left_out]
+
+
+def values(item: pytest.Item) -> set[tuple[str, str]]:
+    """The values of a test case: its rows, as its id names them, and each of its faces by itself."""
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return set()
+    faces = {name: value for name, value in given(item).items() if isinstance(value, str) and value in FACES}
+    # A pair of faces has one name in the id.
+    rows = {(str(at), row) for at, row in enumerate(item.callspec._idlist) if row != "-".join(faces.values())}
+    return rows | faces.items()
 
 
 class Turns:

@@ -38,9 +38,10 @@ def parts(ids: list[str], words: list[str]) -> set[tuple[str, str]]:
     return found
 
 
+@pytest.mark.test_all("only `make test-all` takes turns: the cases of the other tier are chosen otherwise")
 def test_a_story_loses_no_server_and_no_face(pytestconfig: pytest.Config) -> None:
     servers = [version(program) for program in under_test(pytestconfig)]
-    everything, turns = collected(pytestconfig), collected(pytestconfig, "--take-turns")
+    everything, turns = collected(pytestconfig, "--all"), collected(pytestconfig, "--all", "--take-turns")
     assert len(servers) == 1 or len(turns) < len(everything)
     for words in (servers, list(FACES)):
         assert parts(turns, words) == parts(everything, words)

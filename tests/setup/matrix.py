@@ -54,7 +54,8 @@ def run(program: Path, name: str, options: list[str]) -> tuple[int, int]:
     report = MATRIX / f"{version(program)} {name}.xml"
     report.unlink(missing_ok=True)
     print(f"\n{version(program)}, {name}", flush=True)
-    command = [sys.executable, "-m", "pytest", "-q", "tests/conformance", "--server", str(program), *RUNS[name]]
+    command = [sys.executable, "-m", "pytest", "-q", "--all", "tests/conformance"]
+    command += ["--server", str(program), *RUNS[name]]
     ignored = ELSEWHERE if has_own_clock(program) else [*ELSEWHERE, ABOUT_CLOCKS]
     command += [f"--ignore=tests/conformance/{file}" for file in ignored]
     done = subprocess.run([*command, f"--junitxml={report}", *options], cwd=ROOT, check=False)
