@@ -9,6 +9,9 @@ export TMPDIR := $(CURDIR)/target/tmp
 $(shell mkdir -p "$(TMPDIR)")
 endif
 
+# Drivers and test processes are started thousands of times, and would compile their modules each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := $(CURDIR)/.venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NPM := npm ci --no-audit --no-fund --loglevel error

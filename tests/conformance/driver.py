@@ -31,6 +31,9 @@ from support.process import start, stop_process
 ANSWER_LIMIT_S = 20.0
 """Longest wait for an answer to any call."""
 
+NOT_INHERITED = {"REDLOCK_URLS", "NODE_EXTRA_CA_CERTS"}
+"""What a driver does not see of the environment. Node would read the certificates at each start."""
+
 LINE_LIMIT = 1 << 20
 """Longest line of a driver, in bytes."""
 
@@ -161,7 +164,7 @@ class Driver:
         self._hello: queue.Queue[Json] = queue.Queue(1)
         self._written = ""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the driver)
-        inherited = {name: value for name, value in os.environ.items() if name != "REDLOCK_URLS"}
+        inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
         self._process = start([*command, "--face", face.name], self._errors, env=inherited | dict(env or {}))
         self._reader = threading.Thread(target=self._read, name=label, daemon=True)
         self._reader.start()
