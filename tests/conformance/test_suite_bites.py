@@ -6,20 +6,25 @@ fail. Without a fault, the same test cases must pass.
 
 from __future__ import annotations
 
-import shlex
+import json
 import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from conformance.conftest import under_test
 from conformance.drivers.faulty import FAULTS
+from conformance.planted import FAULTY
 from support.process import python
 
 HERE = Path(__file__).parent
-FAULTY = shlex.join(python("conformance.drivers.faulty"))
+
+Failures = dict[str, list[str]]
+"""The failing lines of each story with its fault."""
+
+Found = tuple[str, str, str]
+"""A fault, the test case that finds it, and the text of the failing line."""
 
 FOUND_BY = {
     "blind-release": (
@@ -398,7 +403,7 @@ FOUND_BY = {
     "setnx-many-nodes": ("test_setnx.py::test_several_nodes[python]", "DID NOT RAISE"),
 }
 
-ALSO_FOUND_BY = [
+ALSO_FOUND_BY: list[Found] = [
     # The faults of all shapes, found in each of them.
     (
         "no-clean-up",
@@ -496,32 +501,79 @@ ALSO_FOUND_BY = [
     ("no-margin", "test_margin.py::test_a_lock_whose_nodes_do_not_answer[python]", "another has it within the margin"),
 ]
 
-FOUND = [(fault, story, why) for fault, (story, why) in FOUND_BY.items()] + ALSO_FOUND_BY
+FOUND: list[Found] = [(fault, story, why) for fault, (story, why) in FOUND_BY.items()]
+
+CHUNK = 8
+"""How many test cases one run of pytest has: enough to start it rarely, and few enough for one time limit."""
 
 
-def run(
-    config: pytest.Config, fault: str, *stories: str, options: Sequence[str] = ()
-) -> subprocess.CompletedProcess[str]:
-    """Runs test cases with the faulty driver."""
+def chunks(found: list[Found]) -> pytest.MarkDecorator:
+    """A test case for each chunk. Stories of all files are in each one, because those of some files take long."""
+    number = -(-len(found) // CHUNK)
+    parts = [found[at::number] for at in range(number)]
+    return pytest.mark.parametrize("found", parts, ids=[f"chunk {at}" for at in range(1, number + 1)])
+
+
+def command(config: pytest.Config, stories: Iterable[str], *options: str) -> list[str]:
+    """Runs test cases apart from this run."""
     # Plugins take as long to load as the test cases to run, and these need one alone.
-    command = [sys.executable, "-m", "pytest", "-q", "--disable-plugin-autoload", "-p", "pytest_timeout", *options]
+    words = [*python("pytest"), "-q", "--all", "--disable-plugin-autoload", "-p", "pytest_timeout", *options]
     # There is one server, so that the ids of test cases do not name it.
-    command += ["--server", str(under_test(config)[0])]
-    for face in ("python", "asyncio"):
-        command += ["--driver", f"{face}={FAULTY} --fault {fault}"]
+    words += ["--server", str(under_test(config)[0])]
     if directory := config.getoption("--driver-dir"):
-        command += ["--driver-dir", str(directory)]
-    paths = [str(HERE / story) for story in stories]
-    return subprocess.run([*command, *paths], capture_output=True, text=True, check=False)
+        words += ["--driver-dir", str(directory)]
+    return [*words, *(str(HERE / story) for story in stories)]
 
 
-@pytest.mark.parametrize(("fault", "story", "why"), FOUND, ids=[f"{fault}-{story}" for fault, story, _ in FOUND])
-def test_fault_is_found(pytestconfig: pytest.Config, fault: str, story: str, why: str) -> None:
-    result = run(pytestconfig, fault, story)
-    assert result.returncode == pytest.ExitCode.TESTS_FAILED, f"nothing was found:\n{result.stdout}{result.stderr}"
-    # This is only the line that failed and its message: the lines above it were right.
-    failure = "\n".join(line for line in result.stdout.splitlines() if line.startswith((">", "E ")))
-    assert why in failure, result.stdout
+def failures(
+    config: pytest.Config, tmp_path: Path, plants: Iterable[tuple[str, str]]
+) -> tuple[dict[str, list[str]], str]:
+    """Runs stories with their faults; returns the failing lines of each, none if it passed, and the output."""
+    report = tmp_path / "failures.json"
+    options = ["-p", "conformance.planted", "--plant-report", str(report)]
+    for fault, story in plants:
+        options += ["--plant", f"{fault} {story}"]
+    # A function is collected with all its faults.
+    functions = dict.fromkeys(story.partition("[")[0] for _, story in plants)
+    result = subprocess.run(command(config, functions, *options), capture_output=True, text=True, check=False)
+    output = result.stdout + result.stderr
+    assert report.exists(), output
+    failed: Failures = json.loads(report.read_text(encoding="utf-8"))
+    missing = {f"{fault} {story}" for fault, story in plants} - failed.keys()
+    assert not missing, f"there are no such stories: {missing}\n{output}"
+    return failed, output
+
+
+def must_be_found(config: pytest.Config, tmp_path: Path, found: list[Found]) -> None:
+    """Fails with the names of the faults that their stories have not found, or not for the reason."""
+    failed, output = failures(config, tmp_path, [(fault, story) for fault, story, _ in found])
+    wrong = {}
+    for fault, story, why in found:
+        lines = "\n".join(failed[f"{fault} {story}"])
+        if not lines or why not in lines:
+            wrong[f"{fault} {story}"] = f"not {why!r}, but {lines}" if lines else "nothing was found"
+    assert not wrong, "\n".join([*(f"{planted}: {what}" for planted, what in wrong.items()), output])
+
+
+@pytest.mark.timeout(600)
+@chunks(FOUND)
+def test_every_fault_is_found(pytestconfig: pytest.Config, tmp_path: Path, found: list[Found]) -> None:
+    must_be_found(pytestconfig, tmp_path, found)
+
+
+@pytest.mark.test_all("each fault is found in one story already")
+@pytest.mark.timeout(600)
+@chunks(ALSO_FOUND_BY)
+def test_a_fault_is_found_in_other_shapes(pytestconfig: pytest.Config, tmp_path: Path, found: list[Found]) -> None:
+    must_be_found(pytestconfig, tmp_path, found)
+
+
+@pytest.mark.test_all("the stories run with the drivers of Python, and one with the faulty driver just below")
+@pytest.mark.timeout(600)
+@chunks(FOUND + ALSO_FOUND_BY)
+def test_without_a_fault_nothing_is_found(pytestconfig: pytest.Config, tmp_path: Path, found: list[Found]) -> None:
+    failed, output = failures(pytestconfig, tmp_path, [("none", story) for _, story, _ in found])
+    assert not any(failed.values()), output
 
 
 def test_known_failures_must_fail(pytestconfig: pytest.Config, tmp_path: Path) -> None:
@@ -529,21 +581,19 @@ def test_known_failures_must_fail(pytestconfig: pytest.Config, tmp_path: Path) -
     known = tmp_path / "known_failures.toml"
     known.write_text("[[failure]]\nstory = 'test_secrets.py::*[python]'\nreason = 'it tells the token'\n")
     options = ["--known-failures", str(known), "-rxX"]
-    failing = run(pytestconfig, "told-token", story, options=options)
+
+    def run(fault: str) -> subprocess.CompletedProcess[str]:
+        driver = f"python={FAULTY} --fault {fault}"
+        words = command(pytestconfig, [story], *options, "--driver", driver)
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+    failing = run("told-token")
     assert failing.returncode == 0, failing.stdout
     assert "it tells the token" in failing.stdout, failing.stdout
-    passing = run(pytestconfig, "none", story, options=options)
+    passing = run("none")
     assert passing.returncode == pytest.ExitCode.TESTS_FAILED, passing.stdout
     assert "XPASS(strict)" in passing.stdout, passing.stdout
 
 
 def test_every_fault_has_its_story() -> None:
     assert {*FOUND_BY, "none"} == FAULTS.keys()
-
-
-# Files with many stories take longer than a test case may.
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("file", sorted({story.partition("::")[0] for _, story, _ in FOUND}))
-def test_without_a_fault_nothing_is_found(pytestconfig: pytest.Config, file: str) -> None:
-    result = run(pytestconfig, "none", *dict.fromkeys(story for _, story, _ in FOUND if story.startswith(file)))
-    assert result.returncode == 0, result.stdout + result.stderr
