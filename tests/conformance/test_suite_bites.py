@@ -430,7 +430,11 @@ ALSO_FOUND_BY: list[Found] = [
         "test_semaphore.py::test_a_lost_attempt_at_a_slot_leaves_nothing[python]",
         "it keeps a part of a slot",
     ),
-    ("two-holders", "test_semaphore.py::test_all_of_a_crowd_get_a_slot[one node-python]", ""),
+    (
+        "two-holders",
+        "test_semaphore.py::test_as_many_hold_it_as_there_are_permits[one node-python]",
+        "the history is wrong",
+    ),
     (
         "long-ttl",
         "test_semaphore.py::test_a_crashed_holder_keeps_its_slot_for_one_ttl[one node-python]",
@@ -478,7 +482,7 @@ ALSO_FOUND_BY: list[Found] = [
     (
         "two-holders",
         "test_election.py::test_one_leads_at_a_time_and_terms_rise[one node-python]",
-        "another leads beside it",
+        "the history is wrong",
     ),
     ("long-ttl", "test_election.py::test_a_killed_leader_is_replaced[one node-python]", "SHORT_TTL_MS + SLACK_MS"),
     (

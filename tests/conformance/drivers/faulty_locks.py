@@ -523,7 +523,8 @@ class Restoring(Lock):
         is_extended, answers = super().prolong(ended)
         if is_extended and self.rules.restores and not ended.is_set():
             value = [int(self.ttl_s * 1000), self.fence or 0, self.keep_ms, self.label]
-            for node in (node for node, answer in answers.items() if answer is None):
+            # A node that has not answered yet may lack it too. It executes this behind the extension.
+            for node in (node for node in self.nodes if answers.get(node) is None):
                 node.start(*self.command(self.script("restore"), *value))
         return is_extended, answers
 

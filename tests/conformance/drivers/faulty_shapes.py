@@ -16,6 +16,10 @@ BACKSTOP_S = 4.0
 """The longest pause between two attempts of a waiter. An attempt that is denied runs two scripts."""
 
 
+HOARD_S = 0.3
+"""How long a waiter that hoards keeps a name before it asks for the next one, if nobody has that one."""
+
+
 class Watching(Lock):
     """A lock whose waiters look, without a script, whether another attempt is worth it."""
 
@@ -60,8 +64,14 @@ class Several(Watching, Restoring):
         if not self.rules.hoards:
             return super().attempt()
         for name in self.given:
-            one = self.hoard.get(name) or Lock(self.client, [name], {"auto_renew": False})
-            if name not in self.hoard and not one.attempt():
+            if name in self.hoard:
+                continue
+            one = Lock(self.client, [name], {"auto_renew": False})
+            # Others take the next name first, so that callers with opposite orders always block each other.
+            last = time.monotonic() + (HOARD_S if self.hoard else 0)
+            while time.monotonic() < last and not self.is_held_somewhere(one.keys[0]):
+                time.sleep(POLL_S)
+            if not one.attempt():
                 return False
             self.hoard[name] = one
         self.token = "held one by one"
