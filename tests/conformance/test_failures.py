@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -25,7 +26,9 @@ PRINTED = re.compile(r"^-+ drivers -+\n(.*?)\n-+ servers -+\n(.*?)\n-+ to repeat
 
 def run(command: list[str]) -> str:
     """The output of a run, which must fail."""
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    # Other plugins take as long to load as the test cases to run.
+    plugins = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_timeout,xdist.plugin"}
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ | plugins)
     assert result.returncode == pytest.ExitCode.TESTS_FAILED, result.stdout + result.stderr
     return result.stdout
 
