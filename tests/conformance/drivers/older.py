@@ -1,4 +1,4 @@
-"""A lock as in code older than `SET NX PX`: SETNX, GET and GETSET with whole seconds, over plain redis-py.
+"""A lock as in code older than `SET NX PX`: SETNX, GET and GETSET with whole seconds, over one connection.
 
 It stands beside the drivers, as another process, and speaks their protocol as far as such code goes: one call after the
 other, no extension and no fence. With the option `way`, a lock follows another habit of that time: `expire` is SETNX
@@ -11,11 +11,12 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
-
-import redis
+from urllib.parse import urlsplit
 
 from support.clock import now_ns
+from support.resp import Connection
 
 Json = dict[str, Any]
 
@@ -25,7 +26,7 @@ POLL_S = 0.01
 class Lock:
     """A lock whose key has the second after which any client may take it."""
 
-    def __init__(self, client: redis.Redis, name: bytes, ttl_s: int) -> None:
+    def __init__(self, client: Connection, name: bytes, ttl_s: int) -> None:
         self.client = client
         self.name = name
         self.ttl_s = ttl_s
@@ -35,18 +36,18 @@ class Lock:
         """Tries once; false if others hold it."""
         now = int(time.time())
         ends = now + self.ttl_s + 1
-        if not self.client.setnx(self.name, ends) and not self.takes_over(now, ends):
+        if not self.client.ask("SETNX", self.name, ends) and not self.takes_over(now, ends):
             return False
         self.ends = ends
         return True
 
     def takes_over(self, now: int, ends: int) -> bool:
         """Whether the lock had expired, and no other client was quicker."""
-        seen = self.client.get(self.name)
-        if seen is None or int(seen) >= now:
+        seen = self.client.ask("GET", self.name)
+        if not isinstance(seen, bytes) or int(seen) >= now:
             return False
-        before = self.client.getset(self.name, ends)
-        return before is None or int(before) < now
+        before = self.client.ask("GETSET", self.name, ends)
+        return not isinstance(before, bytes) or int(before) < now
 
     def acquire(self, timeout_s: float | None) -> bool:
         """Waits for the lock; `None` is for ever."""
@@ -60,7 +61,7 @@ class Lock:
     def release(self) -> None:
         """Deletes the key, unless it may belong to another owner by now."""
         if time.time() < self.ends:
-            self.client.delete(self.name)
+            self.client.ask("DEL", self.name)
         self.ends = 0
 
     @property
@@ -74,9 +75,9 @@ class ExpireLock(Lock):
 
     def attempt(self) -> bool:
         """Tries once; false if others hold it."""
-        if not self.client.setnx(self.name, 1):
+        if not self.client.ask("SETNX", self.name, 1):
             return False
-        self.client.expire(self.name, self.ttl_s)
+        self.client.ask("EXPIRE", self.name, self.ttl_s)
         self.ends = int(time.time()) + self.ttl_s
         return True
 
@@ -88,8 +89,8 @@ def perform(kept: list[Any], request: Json) -> Json:
     """Performs a request."""
     match request["op"]:
         case "client":
-            (url,) = request["nodes"]
-            kept.append(redis.Redis.from_url(url))
+            (url,) = map(urlsplit, request["nodes"])
+            kept.append(Connection((url.hostname, url.port) if url.hostname and url.port else Path(url.path)))
             return {"handle": len(kept) - 1}
         case "lock":
             given = request["options"]
