@@ -1,6 +1,6 @@
 # `make help` lists the goals. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup build compile demo test by-hand gate test-all simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak mutants fuzz dist clean
+.PHONY: help doctor setup build compile demo test by-hand gate test-all simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants fuzz dist clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -24,7 +24,7 @@ TIMES := $(STEP) --times $(if $(STRICT),--strict) --budget
 # Tests mostly wait for servers and drivers, so two cores have time for more than two of them.
 PARALLEL := -n 6 --dist worksteal
 PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
-SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos frameworks/test_python.py frameworks/test_page.py)
+SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos setup frameworks/test_python.py frameworks/test_page.py)
 # The most telling test cases, which also run on a cluster and behind sentinels.
 TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed)
 
@@ -300,6 +300,12 @@ chaos: ## Use locks in three languages amid every kind of trouble (a minute once
 # `--timeout` is for each test, in seconds: the longest one acquires and releases a million times.
 soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak shows (about half an hour on two cores)
 	$(BIN)/python -m pytest tests/soak --scale 1 --timeout 7200 --capture no
+
+# A failure may need luck: each round has another seed, and the report says how to repeat it.
+stress: ## Run the tests while the CPU is scarce, and report what differs (ARGS='--rounds 5 --quota 0.5 --only conformance')
+	@sh tests/setup/doctor.sh
+	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
+	@$(BIN)/python tests setup.stress --suites='$(SUITES)' --telling='$(TELLING)' $(ARGS)
 
 # cargo-deny, cargo-about and cargo-cyclonedx are built the first time, which takes about ten minutes.
 dist: ## Build everything that is published, and try it without this checkout (a quarter of an hour once its tools are built)

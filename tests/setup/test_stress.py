@@ -1,0 +1,146 @@
+"""What `make stress` makes of its options, of the output of test programs, and of their outcomes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from setup import scarcity
+from setup.outcomes import Condition, Round, chosen, is_steady, report, rounds, rust_outcomes, shuffled, tap_outcomes
+from support.clock import until
+
+HALF, BUSY = Round(1, Condition(0.5), 7), Round(2, Condition(), 8)
+
+
+def test_the_conditions_take_turns_and_each_round_has_its_seed() -> None:
+    conditions = [Condition(0.5), Condition()]
+    assert [str(each) for each in rounds(3, 7, conditions)] == [
+        "quota 0.5, seed 7",
+        "busy neighbours, seed 8",
+        "quota 0.5, seed 9",
+    ]
+
+
+def test_a_seed_is_an_order() -> None:
+    assert shuffled(range(20), 7) == shuffled(range(20), 7) != shuffled(range(20), 8)
+    assert sorted(shuffled(range(20), 7)) == list(range(20))
+
+
+def test_words_choose_parts() -> None:
+    words = [
+        "rust",
+        "core/src/lib.rs::a::b",
+        "python/tests/test_a.py",
+        "node/test/a.test.mjs",
+        "cli",
+        "tests/x.py::y[a:b]",
+    ]
+    assert chosen([*words, "cluster:tests/x.py::y", "sentinel"]) == {
+        "rust": ["core/src/lib.rs::a::b"],
+        "python": ["python/tests/test_a.py"],
+        "node": ["node/test/a.test.mjs"],
+        "suites": ["tests/cli", "tests/x.py::y[a:b]"],
+        "cluster": ["tests/x.py::y"],
+        "sentinel": [],
+    }
+
+
+def test_outcomes_of_rust() -> None:
+    output = """
+running 4 tests (shuffle seed: 7)
+test a::three ... ignored, slow
+test a::one ... ok
+test two ... FAILED
+test four - should panic ... ok
+
+failures:
+
+---- two stdout ----
+test result: FAILED. 2 passed; 1 failed; 1 ignored
+"""
+    assert dict(rust_outcomes(output)) == {"a::three": "skipped", "a::one": "passed", "two": "failed", "four": "passed"}
+
+
+def test_outcomes_of_node() -> None:
+    output = """TAP version 13
+# Subtest: one
+ok 1 - one
+  ---
+  duration_ms: 9.6
+  ...
+# Subtest: outer
+    # Subtest: inner
+    ok 1 - inner
+    # Subtest: bad
+    not ok 2 - bad
+    # Subtest: later
+    ok 3 - later # TODO
+    1..3
+not ok 2 - outer
+ok 3 - left out # SKIP
+"""
+    assert dict(tap_outcomes(output)) == {
+        "one": "passed",
+        "outer > inner": "passed",
+        "outer > bad": "failed",
+        "outer > later": "skipped",
+        "outer": "failed",
+        "left out": "skipped",
+    }
+
+
+def test_the_report_shows_what_differs_and_how_to_repeat_it() -> None:
+    outcomes = {
+        "tests/a.py::b[one node]": [(HALF, "failed"), (BUSY, "passed")],
+        "tests/a.py::c": [(HALF, "failed"), (BUSY, "failed")],
+        "tests/a.py::d": [(HALF, "passed"), (BUSY, "passed")],
+    }
+    lines = report(outcomes, {(HALF, "tests/a.py::b[one node]"): "target/stress/1/b.log"}, ["--all"])
+    assert lines == [
+        "not the same in every round:",
+        "  tests/a.py::b[one node]",
+        "    failed  quota 0.5, seed 7         target/stress/1/b.log",
+        "    passed  busy neighbours, seed 8",
+        "    make stress ARGS=\"--rounds 1 --quota 0.5 --seed 7 --all --only 'tests/a.py::b[one node]'\"",
+        "failed in every round:",
+        "  tests/a.py::c",
+        "    failed  quota 0.5, seed 7",
+        "    failed  busy neighbours, seed 8",
+        '    make stress ARGS="--rounds 1 --quota 0.5 --seed 7 --all --only tests/a.py::c"',
+        "3 test cases: 1 differed, 1 failed in every round",
+    ]
+    assert not is_steady(outcomes)
+    assert is_steady({"tests/a.py::d": outcomes["tests/a.py::d"]})
+
+
+@pytest.mark.parametrize("condition", [Condition(0.5), Condition()], ids=str)
+def test_a_program_runs_under_each_condition(condition: Condition) -> None:
+    with scarcity.scarce(condition) as (prefix, way):
+        done = subprocess.run([*prefix, "echo", "a b"], capture_output=True, text=True, check=True)
+    assert done.stdout == "a b\n", way
+
+
+def test_neighbours_stand_in_for_a_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scarcity, "limited", lambda _: None)
+    monkeypatch.setattr(scarcity, "starts", lambda _: False)
+    # Only Linux can bind a process to a core.
+    cores = "len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else 1"
+    count = [sys.executable, "-c", f"import os; print({cores})"]
+    with scarcity.scarce(Condition(0.5)) as (prefix, way):
+        shown = subprocess.run([*prefix, *count], capture_output=True, text=True, check=True).stdout
+    assert "because no quota can be set here" in way
+    assert shown == "1\n"
+
+
+def test_what_is_left_in_a_control_group_ends_with_it() -> None:
+    group = scarcity.limited(0.5)
+    if group is None:
+        return
+    inside = group / "cgroup.procs"
+    left = subprocess.Popen([*scarcity.ENTER, str(inside), "sleep", "60"], start_new_session=True)
+    until(lambda: str(left.pid) in inside.read_text(encoding="utf-8").split(), "it is in the group")
+    scarcity.remove(group)
+    assert left.wait(10) < 0
+    assert not group.exists()
