@@ -19,6 +19,7 @@ from setup.outcomes import Condition
 from support.process import die_with_parent
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
+GROUP = "redlock-stress-"
 PERIOD_US = 100_000
 READY = 2
 """How many processes of the tests want the CPU at a time, about."""
@@ -69,7 +70,12 @@ def starts(prefix: Sequence[str]) -> bool:
 def limited(quota: float) -> Path | None:
     """Makes a control group with this quota; returns none where none can be made."""
     for parent, file, limit in parents(quota):
-        group = parent / f"redlock-stress-{os.getpid()}"
+        for old in parent.glob(f"{GROUP}*"):
+            # The program that made it was killed, and so were the processes in it.
+            if not Path("/proc", old.name.removeprefix(GROUP)).exists():
+                with contextlib.suppress(OSError):
+                    old.rmdir()
+        group = parent / f"{GROUP}{os.getpid()}"
         with contextlib.suppress(OSError):
             group.mkdir()
             (group / file).write_text(limit, encoding="utf-8")

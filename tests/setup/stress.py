@@ -115,7 +115,9 @@ def main() -> int:
     parser.add_argument("--suites", default="tests/conformance", help=argparse.SUPPRESS)
     parser.add_argument("--telling", default="tests/conformance/test_life.py", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell lets a program in the background ignore Ctrl-C, and its children would inherit that.
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.default_int_handler)
     conditions = [Condition(quota) for quota in args.quota or ([] if args.busy else [0.5, 0.25])]
     conditions += [Condition()] if args.busy or not args.quota else []
     shutil.rmtree(LOGS, ignore_errors=True)
