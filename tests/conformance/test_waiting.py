@@ -22,9 +22,9 @@ every_face = pytest.mark.parametrize("face", FACES)
 every_pair = pytest.mark.parametrize(("holder", "waiter"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
 LONG_TTL_MS = 60_000
 """A ttl of locks that do not expire within a test case."""
-RENEWED_TTL_MS = 2000
+RENEWED_TTL_MS = 4000
 """A ttl of locks that stay held on a slow machine."""
-RENEWALS = 10
+RENEWALS = 5
 HAND_OVERS = 4
 TURNS = 100
 TURNS_LEAST = 10
