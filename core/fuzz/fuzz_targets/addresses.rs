@@ -47,7 +47,8 @@ fn address() -> impl Strategy<Value = String> {
     prop_oneof![1 => any::<String>(), 6 => of_servers, 3 => others]
 }
 
-fn main() {
+#[test]
+fn addresses() {
     play("addresses", &prop::collection::vec(address(), 0..4), |nodes| match Redlock::builder().nodes(nodes).build() {
         Ok(client) => hides_secret(&format!("{client:?}")),
         Err(error) => {

@@ -183,7 +183,8 @@ async fn work(server: Arc<Server>, redlock: Redlock, name: String, calls: Vec<Op
     Ok(())
 }
 
-fn main() {
+#[test]
+fn connection() {
     play("connection", &case(), |case| {
         let server = Arc::new(Server::start(&case));
         let runtime = runtime(case.threads);

@@ -12,7 +12,8 @@ fn name() -> impl Strategy<Value = Vec<u8>> {
     (prefix, rest).prop_map(|(prefix, rest)| [prefix.as_bytes(), &rest].concat())
 }
 
-fn main() {
+#[test]
+fn names() {
     let client = blocking::Redlock::new("memory://fuzz").expect("an address");
     play("names", &name(), |name| match client.lock(&name).timeout(Duration::ZERO).acquire() {
         Ok(guard) => guard.release().map_err(|error| TestCaseError::fail(error.to_string())),

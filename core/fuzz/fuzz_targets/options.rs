@@ -45,7 +45,8 @@ fn apply(all: &mut Options, option: &str, given: Given) -> Result<(), Error> {
     (row.set)(all, value)
 }
 
-fn main() {
+#[test]
+fn options() {
     play("options", &prop::collection::vec((named(), given()), 0..6), |pairs| {
         let mut all = Options::default();
         let applied = pairs.into_iter().try_for_each(|(option, given)| apply(&mut all, &option, given));

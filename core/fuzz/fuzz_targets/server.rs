@@ -142,7 +142,8 @@ fn is_servers(error: &Error) -> Result<(), TestCaseError> {
     hides_secret(&format!("{error} {error:?}"))
 }
 
-fn main() {
+#[test]
+fn server() {
     play("server", &prop::collection::vec(answer(), 1..12), |answers| {
         let url = format!("redis://:{SECRET}@127.0.0.1:{}", serve(answers));
         let builder = blocking::Redlock::builder().nodes(url).connect_timeout(CONNECT);

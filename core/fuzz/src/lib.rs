@@ -4,7 +4,6 @@
 use std::alloc::System;
 use std::env;
 use std::fmt::Debug;
-use std::process::exit;
 use std::time::{Duration, Instant};
 
 use cap::Cap;
@@ -24,7 +23,7 @@ pub const SECRET: &str = "S3CR3T";
 ///
 /// # Panics
 ///
-/// If `FUZZ_SECONDS` is not a number.
+/// If one fails, or `FUZZ_SECONDS` is not a number.
 pub fn play<S: Strategy>(target: &str, inputs: &S, check: impl Fn(S::Value) -> Result<(), TestCaseError>)
 where
     S::Value: Debug,
@@ -35,8 +34,7 @@ where
     let mut played = 0;
     while Instant::now() < until {
         if let Err(failure) = TestRunner::new(config.clone()).run(inputs, &check) {
-            eprintln!("{target}: {failure}");
-            exit(1);
+            panic!("{target}: {failure}");
         }
         played += config.cases;
     }

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use redlock_harness::{Program, Server, cluster, eventually};
+use redlock_harness::{Program, Server, cluster, eventually, this_test};
 
 #[test]
 fn a_server_answers_on_its_unix_socket() {
@@ -125,8 +125,7 @@ fn a_server_dies_with_the_process_that_started_it() {
     }
     // The killed child cannot clean up its directory, so it gets one inside ours.
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
-    let mut child = Command::new(std::env::current_exe().expect("a test has a path"))
-        .args(["--exact", "--nocapture", "a_server_dies_with_the_process_that_started_it"])
+    let mut child = this_test(module_path!(), "a_server_dies_with_the_process_that_started_it")
         .env("REDLOCK_HARNESS_CHILD", "1")
         .env("TMPDIR", dir.path())
         .stdout(Stdio::null())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redlock_history::{Flaw, Kind, Record, Report, Rules, Violation};
 
-use crate::*;
+use super::*;
 
 /// Two clients in turn, the second waiting.
 fn turns() -> Vec<Record> {

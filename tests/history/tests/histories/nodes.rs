@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redlock_history::{Flaw, Kind, Record, Rules, Violation};
 
-use crate::*;
+use super::*;
 
 /// A node had a key from before `at` to after it.
 fn key(at: u64, fence: u64) -> Record {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redlock_history::{Flaw, Kind, Reason, Record, Rules, Violation};
 
-use crate::*;
+use super::*;
 
 /// Makes a record one of a lock of these names.
 fn of(names: &[&str], record: Record) -> Record {

@@ -2,7 +2,7 @@
 
 use redlock_history::{Flaw, Kind, Record, Violation};
 
-use crate::*;
+use super::*;
 
 /// Fences 1 to 5, acquired and released by five clients before any write.
 fn fences() -> impl Iterator<Item = Record> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redlock_history::{Kind, Record, Report, Rules, Violation};
 
-use crate::*;
+use super::*;
 
 /// A time of trouble for one name, or for one client that was stopped.
 fn period(kind: Kind, whom: &str, times: (u64, u64)) -> Record {

@@ -4,7 +4,7 @@ use redlock_model::fencing::{
     DURABLE, Ends, Fencing, LIVE, MONO, Mutant, NO_BRIDGE, ONE_OWNER, OWN_ORDER, REAL_TIME, UNIQUE,
 };
 
-use crate::{assert_breaks, assert_holds, assert_shortest};
+use super::{assert_breaks, assert_holds, assert_shortest};
 
 /// Two attempts on three nodes, and all that may happen without a loss of data.
 type Two = Fencing<3, 2>;

@@ -4,7 +4,7 @@ use redlock::testing::model::Ask;
 use redlock::testing::simulation::Fault;
 use redlock_model::fencing::{DURABLE, EXCLUDES, Ends, Fencing, GIVEN_UP, MONO, Mutant, NO_BRIDGE, REAL_TIME, UNIQUE};
 
-use crate::{assert_breaks, assert_holds, assert_shortest};
+use super::{assert_breaks, assert_holds, assert_shortest};
 
 /// Two attempts at two names each, of which they have one in common.
 type Sets = Fencing<3, 2, 3>;

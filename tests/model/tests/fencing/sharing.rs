@@ -4,7 +4,7 @@ use redlock::testing::model::Ask;
 use redlock::testing::simulation::Fault;
 use redlock_model::fencing::{DURABLE, Ends, Fencing, KEPT, Mutant, NO_BRIDGE, OWN_ORDER, REAL_TIME, UNIQUE};
 
-use crate::{assert_breaks, assert_holds, assert_shortest};
+use super::{assert_breaks, assert_holds, assert_shortest};
 
 /// Two attempts on three nodes, and all that may happen without a loss of data.
 type Two = Fencing<3, 2>;

@@ -1,0 +1,5 @@
+//! Servers, clusters and proxies do what tests rely on.
+
+mod proxy;
+mod servers;
+mod shards;

@@ -1,0 +1,17 @@
+//! Seeds, stories and planted faults. One program, because the engine is compiled into each.
+
+mod barred;
+mod bites;
+mod counted;
+mod failovers;
+mod handover;
+mod held;
+mod pause;
+mod plants;
+mod polling;
+mod seeds;
+mod set_back;
+mod split_votes;
+mod unavailable;
+mod unusual;
+mod write_order;
