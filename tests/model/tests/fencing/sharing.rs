@@ -31,11 +31,13 @@ fn two_of_whom_one_shares() {
 }
 
 #[test]
+#[ignore = "make test-all: two million states"]
 fn two_who_share() {
     assert_holds(&two([R, R]), 1_500_000);
 }
 
 #[test]
+#[ignore = "make test-all: more than a million states"]
 fn two_whose_acquires_arrive_twice() {
     for shared in [[R, W], [W, R]] {
         assert_holds(&Two { proposals: vec![1], copies: 1, ..two(shared) }, 500_000);
@@ -52,6 +54,7 @@ fn in_order(orders: [[bool; 3]; 3]) -> Vec<Three> {
 }
 
 #[test]
+#[ignore = "make test-all: three million states"]
 fn three_of_whom_one_shares() {
     for model in in_order([[W, W, R], [W, R, W], [R, W, W]]) {
         assert_holds(&model, 2_000_000);
@@ -59,6 +62,7 @@ fn three_of_whom_one_shares() {
 }
 
 #[test]
+#[ignore = "make test-all: fourteen million states"]
 fn three_of_whom_two_share() {
     for model in in_order([[W, R, R], [R, W, R], [R, R, W]]) {
         assert_holds(&model, 10_000_000);
@@ -66,6 +70,7 @@ fn three_of_whom_two_share() {
 }
 
 #[test]
+#[ignore = "make test-all: two million states"]
 fn one_loss_of_data_where_clocks_agree() {
     for shared in [[R, W], [W, R]] {
         assert_holds(&Two { losses: 1, ..two(shared) }, 1_000_000);
@@ -78,6 +83,7 @@ fn given_back(mutant: Option<Mutant>) -> Three {
 }
 
 #[test]
+#[ignore = "make test-all: a search of ten seconds"]
 fn others_share_what_one_of_them_has_given_back() {
     assert_holds(&given_back(None), 1_000);
 }
