@@ -189,14 +189,14 @@ class Hold {
   }
 
   /** Ends the span, unless it has ended. */
-  end(how: "abandoned" | LockLost | undefined = undefined): void {
+  end(how: "released" | "abandoned" | LockLost = "released"): void {
     if (this.#isOver) return;
     this.#isOver = true;
     collected.unregister(this);
     harmless(() => {
-      const loss = how instanceof LockLost ? how : undefined;
-      this.#span.setAttribute("redlock.end", loss ? "lost" : (how ?? "released"));
-      if (loss) this.#span.setStatus({ code: SpanStatusCode.ERROR, message: loss.message });
+      const isLost = how instanceof LockLost;
+      this.#span.setAttribute("redlock.end", isLost ? "lost" : how);
+      if (isLost) this.#span.setStatus({ code: SpanStatusCode.ERROR, message: how.message });
       this.#span.end();
     });
   }
