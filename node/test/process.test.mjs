@@ -203,7 +203,10 @@ test("a held lock that is collected as garbage stays held, with a warning, until
   program.child.stdin.end();
   await ends(program);
   assert.equal(await server.ask("EXISTS", name, "watched", "kept"), 0);
-  assert.deepEqual(warnings().map((warning) => [name, "watched"].some((each) => warning.includes(each))), [true, true]);
+  assert.deepEqual(
+    warnings().map((warning) => [name, "watched"].some((each) => warning.includes(each))),
+    [true, true],
+  );
 });
 
 test("a realm that is forgotten, as by a test runner, releases its locks", async () => {
