@@ -54,7 +54,11 @@ def run(program: Program, prefix: Sequence[str], number: Round, folder: Path) ->
         command += ["-Z", "unstable-options", "--shuffle-seed", str(number.seed)]
     elif program.part != "node":
         command += ["--order-seed", str(number.seed), "--outcomes", str(outcomes)]
-    status = wait([*prefix, *command], program.cwd, env, log)
+    interrupt: KeyboardInterrupt | None = None
+    try:
+        status = wait([*prefix, *command], program.cwd, env, log)
+    except KeyboardInterrupt as error:
+        interrupt = error
     output = log.read_text(encoding="utf-8", errors="replace")
     cases: list[tuple[str, str, str]] = []
     if program.part in {"rust", "node"}:
@@ -65,6 +69,8 @@ def run(program: Program, prefix: Sequence[str], number: Round, folder: Path) ->
         lines = map(json.loads, outcomes.read_text(encoding="utf-8").splitlines())
         cases += [(front + line["case"], line["outcome"], line["text"]) for line in lines]
     yield from cases
+    if interrupt:
+        raise interrupt
     # It failed as a whole, if none of its tests says why.
     failed = status != 0 and not any(outcome == FAILED for _, outcome, _ in cases)
     yield program.name, FAILED if failed else PASSED, output
@@ -146,7 +152,7 @@ def main() -> int:
                     print(f"  {program.name}: {told} ({time.monotonic() - begun:.0f} s)", flush=True)
     except KeyboardInterrupt:
         interrupted = True
-        print("\ninterrupted; the report is about the programs that have ended")
+        print("\ninterrupted; the report is about the test cases that have ended")
     outcomes = {case: list(by_round.items()) for case, by_round in seen.items()}
     print("", *report(outcomes, logs, ["--all"] if args.all else []), sep="\n")
     return 0 if is_steady(outcomes) and not interrupted else 1
