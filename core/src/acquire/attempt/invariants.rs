@@ -662,18 +662,18 @@ fn invariants_hold(world: &mut dyn World, cases: u32) {
 
 #[test]
 fn invariants_hold_in_memory() {
-    invariants_hold(&mut InMemory::new(), 10_000);
+    invariants_hold(&mut InMemory::new(), 3_000);
 }
 
 #[test]
 fn invariants_hold_on_a_server() {
-    invariants_hold(&mut OnServer::start(Program::default()), 300);
+    invariants_hold(&mut OnServer::start(Program::default()), 150);
 }
 
 #[test]
 fn invariants_hold_on_the_systems_server() {
     if let Some(program) = Program::system().filter(|program| *program != Program::default()) {
-        invariants_hold(&mut OnServer::start(program), 300);
+        invariants_hold(&mut OnServer::start(program), 150);
     }
 }
 

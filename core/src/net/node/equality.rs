@@ -509,7 +509,7 @@ fn memory_equals<A: Strategy<Value = Action>>(keys: &Arc<Keys>, action: impl Fn(
 }
 
 fn memory_equals_on(pair: Pair, action: impl Strategy<Value = Action>) {
-    let config = Config { cases: 500, ..Config::with_source_file(file!()) };
+    let config = Config { cases: 200, ..Config::with_source_file(file!()) };
     difference(config, pair, action).unwrap_or_else(|error| panic!("{error}"));
 }
 

@@ -616,7 +616,7 @@ fn numbers(taken: &str) -> Vec<usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     /// Whatever is dropped or neglected when, and however slowly the stream takes it: the server gets requests in the
     /// order in which they were made, and everybody is woken for the reply to their own.
