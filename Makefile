@@ -27,6 +27,7 @@ PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
 SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos setup frameworks/test_python.py frameworks/test_page.py)
 # The most telling test cases, which also run on a cluster and behind sentinels.
 TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed)
+THREADS := RUST_TEST_THREADS=12
 
 # Everything is always built together: another choice would give dependencies other features and build them again.
 CARGO := cargo build --locked --workspace --lib --bins --examples
@@ -164,7 +165,7 @@ test: ## Run what must pass before each change: formatting, lints, types, docs, 
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
 	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --jobs 2 lint
-	$(STEP) 'tests in Rust' --show -- cargo test --locked --workspace --no-fail-fast
+	$(STEP) 'tests in Rust' --show -- env $(THREADS) cargo test --locked --workspace --no-fail-fast
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
 	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
 	$(STEP) 'tests over all languages' --show -- $(PYTEST) $(SUITES)
@@ -199,7 +200,7 @@ test-all: ## Run every test there is, those that `make test` leaves out included
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
 	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --jobs 2 lint
-	$(STEP) 'tests in Rust' --show -- cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
+	$(STEP) 'tests in Rust' --show -- env $(THREADS) cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
 	$(STEP) 'model and simulation' --show -- cargo test --locked --release --no-fail-fast $(addprefix --package redlock-,model simulation) -- --include-ignored
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
 	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test

@@ -1,6 +1,5 @@
 //! The Rust faces wherever they may be called from: every kind of runtime, none at all, plain threads, a child process;
 //! and every way to let go of a guard.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -145,6 +144,7 @@ fn blocking_on_many_threads_loses_no_update() {
 #[test]
 fn threads_in_line_keep_no_connections() {
     const THREADS: u64 = 50;
+    harness::alone!();
     let server = Server::start();
     let redlock = blocking::Redlock::new(server.url()).unwrap();
     let mut connection = server.connect();
@@ -192,6 +192,7 @@ fn five_cycle(redlock: &blocking::Redlock) {
 /// They are on runtimes that no call drives any more.
 #[test]
 fn the_last_drop_of_a_blocking_client_closes_its_connections() {
+    harness::alone!();
     let servers = cluster(5);
     let redlock = blocking::Redlock::new(urls(&servers)).unwrap();
     // A call ends with the majority, and nothing drives the connects to the others then.
@@ -217,6 +218,7 @@ fn staying() -> (Server, blocking::Redlock) {
 /// The client that stays uses the same runtime, on which answers of the last release may still be under way.
 #[test]
 fn the_last_drop_beside_a_client_that_stays_closes_its_connections() {
+    harness::alone!();
     let (servers, (kept, other)) = (cluster(5), staying());
     for _ in 0..10 {
         blocking_cycle(&other);
@@ -228,6 +230,7 @@ fn the_last_drop_beside_a_client_that_stays_closes_its_connections() {
 
 #[tokio::test]
 async fn the_last_drop_inside_a_runtime_closes_connections_of_plain_threads() {
+    harness::alone!();
     let (server, kept) = (Server::start(), Server::start());
     let other = blocking::Redlock::new(kept.url()).unwrap();
     // On one thread, so that both have connections on the same runtime.
@@ -251,6 +254,7 @@ async fn the_last_drop_inside_a_runtime_closes_connections_of_plain_threads() {
 /// The last handle may be what a call itself has, on the runtime that is driven for it.
 #[test]
 fn a_client_that_goes_during_its_last_call_closes_its_connections() {
+    harness::alone!();
     let server = Server::start();
     let redlock = blocking::Redlock::new(server.url()).unwrap();
     let guard = redlock.lock("foo").acquire().unwrap();
@@ -262,6 +266,7 @@ fn a_client_that_goes_during_its_last_call_closes_its_connections() {
 /// Of three nodes, one never answers the extension or what follows it.
 #[test]
 fn a_node_whose_answer_is_missing_keeps_no_connection_of_a_client_that_is_gone() {
+    harness::alone!();
     let (servers, (kept, _other)) = (cluster(3), staying());
     let proxy = Proxy::to(&servers[2]);
     let nodes = [servers[0].url(), servers[1].url(), proxy.url()];
@@ -280,6 +285,7 @@ fn a_node_whose_answer_is_missing_keeps_no_connection_of_a_client_that_is_gone()
 /// It outlasts the call, and what the call has left.
 #[test]
 fn a_connect_under_way_keeps_no_connection_of_a_client_that_is_gone() {
+    harness::alone!();
     let (servers, (kept, _other)) = (cluster(3), staying());
     let proxy = Proxy::to(&servers[2]);
     proxy.hold_replies();
@@ -295,6 +301,7 @@ fn a_connect_under_way_keeps_no_connection_of_a_client_that_is_gone() {
 /// An answer that never comes keeps no connection open.
 #[test]
 fn a_silent_server_keeps_no_connection_of_a_client_that_is_gone() {
+    harness::alone!();
     let server = Server::start();
     for is_alone in [true, false] {
         let _staying = (!is_alone).then(staying);

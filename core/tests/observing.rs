@@ -1,6 +1,5 @@
-//! What a program sees from outside: metrics, spans, and the events of the table. In a program of its own, because
-//! metrics and subscribers belong to the process. Each test counts locks of its own by their names.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+//! What a program sees from outside: metrics, spans, and the events of the table. Metrics and subscribers belong to the
+//! process.
 #![allow(clippy::disallowed_methods, reason = "a test owns its time limits and its pauses")]
 
 use std::collections::BTreeMap;
@@ -88,6 +87,7 @@ fn is(number: f64, expected: f64) {
 
 #[tokio::test]
 async fn an_acquisition_and_its_hold_are_counted() {
+    harness::alone!();
     let server = MemoryServer::new();
     let name = ("name", "counted");
     let redlock = client(&server);
@@ -113,6 +113,7 @@ async fn an_acquisition_and_its_hold_are_counted() {
 
 #[tokio::test]
 async fn a_call_that_waits_is_counted_while_it_waits_and_then_as_contended() {
+    harness::alone!();
     let server = MemoryServer::new();
     let (redlock, name) = (client(&server), ("name", "contended"));
     let guard = redlock.lock("contended").acquire().await.unwrap();
@@ -128,6 +129,7 @@ async fn a_call_that_waits_is_counted_while_it_waits_and_then_as_contended() {
 
 #[tokio::test]
 async fn each_end_of_a_call_is_counted_once() {
+    harness::alone!();
     let server = MemoryServer::new();
     let (redlock, name) = (client(&server), ("name", "ends"));
     let guard = redlock.lock("ends").acquire().await.unwrap();
@@ -149,6 +151,7 @@ async fn each_end_of_a_call_is_counted_once() {
 
 #[tokio::test]
 async fn a_loss_is_counted_with_its_reason() {
+    harness::alone!();
     let server = MemoryServer::new();
     let (redlock, name) = (client(&server), ("name", "loss"));
     let guard = redlock.lock("loss").acquire().await.unwrap();
@@ -162,6 +165,7 @@ async fn a_loss_is_counted_with_its_reason() {
 
 #[tokio::test]
 async fn a_renewal_leaves_its_margin() {
+    harness::alone!();
     let server = MemoryServer::new();
     let redlock = builder(&server).ttl(Duration::from_secs(2)).build().unwrap();
     let (guard, name) = (redlock.lock("margin").acquire().await.unwrap(), ("name", "margin"));
@@ -178,6 +182,7 @@ async fn a_renewal_leaves_its_margin() {
 
 #[tokio::test]
 async fn releases_that_a_node_owes_an_answer_are_pending() {
+    harness::alone!();
     let server = MemoryServer::new();
     let redlock = client(&server);
     let guard = redlock.lock("owed").acquire().await.unwrap();
@@ -193,6 +198,7 @@ async fn releases_that_a_node_owes_an_answer_are_pending() {
 
 #[test]
 fn locks_without_a_label_are_one_point() {
+    harness::alone!();
     let snapshot = stats();
     let names: Vec<_> = snapshot.metrics.iter().map(|metric| metric.name).collect();
     assert!(names.iter().all(|name| name.starts_with("redlock_")));
@@ -270,6 +276,7 @@ impl Spans {
 
 #[test]
 fn an_acquire_and_a_hold_are_spans_of_the_caller() {
+    harness::alone!();
     let spans = Spans::default();
     // If there is one subscriber alone, tracing asks the thread that comes first to a span, and that may be another test's.
     let _second = tracing::Dispatch::new(registry());
@@ -323,6 +330,7 @@ fn an_acquire_and_a_hold_are_spans_of_the_caller() {
 
 #[tokio::test]
 async fn a_hold_that_its_release_finds_lost_is_lost() {
+    harness::alone!();
     let server = MemoryServer::new();
     let (redlock, name) = (builder(&server).auto_renew(false).build().unwrap(), ("name", "found lost"));
     let guard = redlock.lock("found lost").acquire().await.unwrap();
@@ -336,6 +344,7 @@ async fn a_hold_that_its_release_finds_lost_is_lost() {
 
 #[test]
 fn a_listener_hears_a_loss_with_the_fields_of_the_table() {
+    harness::alone!();
     let (woken, waking) = std::sync::mpsc::channel();
     let events = Events::listen(move || {
         let _ = woken.send(());

@@ -1,6 +1,5 @@
 //! A server that cannot be connected to is tried twenty times a second at most, however many names wait, and is found
 //! soon after it is back.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::collections::HashMap;
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use harness::{Door, Proxy, SLACK, Server, Way, eventually, redis};
 use redlock::Redlock;
+use tokio::task::JoinSet;
 
 /// Most connects to one node in a second.
 const MOST_PER_SECOND: u64 = 20;
@@ -53,7 +53,10 @@ fn failed(node: &str) -> u64 {
 /// Waits with `names` locks for a server in trouble, counts, and lets the server come back.
 async fn keeps_the_pace(names: usize, url: &str, tries: impl Fn() -> u64, back: impl FnOnce()) {
     let redlock = Redlock::builder().nodes(url).restart_delay(Duration::ZERO).build().unwrap();
-    let calls: Vec<_> = (0..names).map(|i| tokio::spawn(redlock.lock(format!("job:{i}")).into_future())).collect();
+    let mut calls = JoinSet::new();
+    for number in 0..names {
+        calls.spawn(redlock.lock(format!("job:{number}")).into_future());
+    }
     eventually("it is tried", || tries() > 0);
     let (before, start) = (tries(), Instant::now());
     eventually("the span is over", || start.elapsed() >= SPAN);
@@ -64,12 +67,11 @@ async fn keeps_the_pace(names: usize, url: &str, tries: impl Fn() -> u64, back: 
     assert!(count >= 1, "{names} names: it is tried again");
     back();
     let noticed = Instant::now();
-    let mut calls = calls.into_iter();
-    let first = calls.next().unwrap().await.unwrap().unwrap();
+    let first = calls.join_next().await.unwrap().unwrap().unwrap();
     assert!(noticed.elapsed() <= NOTICED + SLACK, "{names} names: noticed after {:?}", noticed.elapsed());
     drop(first);
-    for call in calls {
-        drop(call.await.unwrap().unwrap());
+    while let Some(call) = calls.join_next().await {
+        drop(call.unwrap().unwrap());
     }
 }
 
@@ -105,45 +107,57 @@ async fn is_full(names: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_name_and_a_server_that_refuses() {
+    harness::alone!();
     refuses(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_names_and_a_server_that_refuses() {
+    harness::alone!();
     refuses(500).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-all: five thousand calls"]
 async fn masses_of_names_and_a_server_that_refuses() {
+    harness::alone!();
     refuses(5_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_name_and_a_server_that_hangs_up() {
+    harness::alone!();
     hangs_up(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_names_and_a_server_that_hangs_up() {
+    harness::alone!();
     hangs_up(500).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-all: five thousand calls"]
 async fn masses_of_names_and_a_server_that_hangs_up() {
+    harness::alone!();
     hangs_up(5_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_name_and_a_full_server() {
+    harness::alone!();
     is_full(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_names_and_a_full_server() {
+    harness::alone!();
     is_full(500).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-all: five thousand calls"]
 async fn masses_of_names_and_a_full_server() {
+    harness::alone!();
     is_full(5_000).await;
 }

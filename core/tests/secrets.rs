@@ -2,13 +2,12 @@
 //!
 //! Everything that the process logs, from the crates below too, is collected at the finest level while a known secret is
 //! pushed through every failure that can be caused from outside.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::error::Error as _;
 use std::fmt::{self, Debug, Display};
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use harness::{MASTER, Proxy, Server, all_have, cluster, eventually, ran, redis, this_test};
@@ -25,23 +24,19 @@ const CORE: &str = "S3CR3T";
 struct Seen(Arc<Mutex<Vec<u8>>>);
 
 impl Seen {
-    /// The one that collects the logs of this process, and of all tests in this file.
+    /// Collects the logs of this process.
     fn start() -> Self {
-        static SEEN: OnceLock<Seen> = OnceLock::new();
-        let start = || {
-            let seen = Self::default();
-            let writer = seen.clone();
-            // Also takes what crates write with `log`.
-            tracing_subscriber::fmt()
-                .with_max_level(tracing::Level::TRACE)
-                .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
-                .with_ansi(false)
-                .with_writer(move || writer.clone())
-                .try_init()
-                .unwrap();
-            seen
-        };
-        SEEN.get_or_init(start).clone()
+        let seen = Self::default();
+        let writer = seen.clone();
+        // Also takes what crates write with `log`.
+        tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .try_init()
+            .unwrap();
+        seen
     }
 
     fn add(&self, text: &str) {
@@ -196,6 +191,7 @@ fn use_within(seen: &Seen, nodes: &[String], timeout: Duration) -> Option<Error>
 
 #[test]
 fn the_collector_collects() {
+    harness::alone!();
     let seen = Seen::start();
     tracing::trace!(target: "redis", "traced by a crate");
     assert!(seen.text().contains("traced by a crate"));
@@ -210,6 +206,7 @@ fn the_collector_collects() {
 
 #[test]
 fn passwords_of_a_lock_that_works() {
+    harness::alone!();
     let seen = Seen::start();
     let (server, urls) = guarded();
     for url in &urls {
@@ -223,6 +220,7 @@ fn passwords_of_a_lock_that_works() {
 
 #[test]
 fn passwords_that_are_refused() {
+    harness::alone!();
     let seen = Seen::start();
     // Wrong.
     let server = Server::builder().tcp(true).args(["--requirepass", "right"]).start();
@@ -268,6 +266,7 @@ fn server_with_user(server: &Server, rights: &str) {
 
 #[test]
 fn passwords_of_nodes_that_do_not_answer() {
+    harness::alone!();
     let seen = Seen::start();
     let (server, urls) = guarded();
     let proxy = Proxy::to(&server);
@@ -304,6 +303,7 @@ fn passwords_of_nodes_that_do_not_answer() {
 
 #[test]
 fn logins_of_files_and_providers() {
+    harness::alone!();
     let seen = Seen::start();
     let server = Server::builder().tcp(true).args(["--requirepass", SECRET]).start();
     let dir = tempfile::tempdir().unwrap();
@@ -344,6 +344,7 @@ fn logins_of_files_and_providers() {
 
 #[test]
 fn logins_of_sentinels() {
+    harness::alone!();
     let seen = Seen::start();
     let server = Server::builder().tcp(true).start();
     let monitored = format!("sentinel monitor {MASTER} 127.0.0.1 {} 1\n", server.port());
@@ -366,6 +367,7 @@ fn logins_of_sentinels() {
 
 #[test]
 fn addresses_that_are_wrong() {
+    harness::alone!();
     let seen = Seen::start();
     for url in [
         format!("redis://:{SECRET}@host"),
@@ -431,6 +433,7 @@ fn the_environment() {
 
 #[test]
 fn tokens() {
+    harness::alone!();
     let seen = Seen::start();
     let (server, urls) = guarded();
     let mut admin = admin(&server);
@@ -507,10 +510,11 @@ fn tokens() {
 
 #[test]
 fn tokens_of_a_quorum() {
+    harness::alone!();
     let seen = Seen::start();
     let servers = cluster(3);
     let nodes: Vec<_> = servers.iter().map(Server::url).collect();
-    let redlock = blocking::Redlock::builder().nodes(nodes).ttl(Duration::from_secs(2)).build().unwrap();
+    let redlock = blocking::Redlock::builder().nodes(nodes).ttl(Duration::from_secs(6)).build().unwrap();
     let guard = redlock.lock("foo").acquire().unwrap();
     all_have(&servers, "foo");
     let token = token(&mut servers[0].connect());

@@ -1,6 +1,5 @@
 //! Shared locks on real servers: many readers or one writer, which is the ordinary lock. Readers end one by one, a writer is
 //! not starved, and nothing stays behind.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::future::{IntoFuture, poll_fn};
@@ -386,6 +385,8 @@ stories! {
         for _ in 0..ROUNDS {
             zero(&begun);
             eventually("every reader comes again", || begun.iter().all(|begun| begun.load(Ordering::Relaxed) >= 2));
+            // Those that waited for the writer before this one were counted too.
+            eventually("nobody is counted", || servers.iter().all(|server| server.get(WAITERS).is_none()));
             let (call, start) = (begin(writer.lock(NAME)), Instant::now());
             eventually("the writer is counted", || is_counted(servers) || call.is_finished());
             zero(&begun);

@@ -1,11 +1,9 @@
-//! Losses, while the program's log subscriber blocks or panics. In a program of their own, because they share its
-//! background and its subscriber.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+//! Losses, while the program's log subscriber blocks or panics.
 #![allow(clippy::disallowed_methods, reason = "the end of a lock is waited for in real time")]
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Condvar, Mutex, Once};
 use std::time::{Duration, Instant};
 
 use harness::eventually;
@@ -21,12 +19,6 @@ struct Subscriber;
 
 static BLOCKED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 static LET_GO: Condvar = Condvar::new();
-
-/// One test at a time: what blocks the background blocks it for all.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Has the subscriber block when the loss of `name` is logged.
 fn block(name: &str) {
@@ -83,7 +75,7 @@ async fn told(guard: &Guard) -> Option<LostReason> {
 
 #[test]
 fn a_subscriber_that_blocks_keeps_no_loss_from_being_told() {
-    let _alone = alone();
+    harness::alone!();
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -118,7 +110,7 @@ async fn losses_behind_a_blocked_event() {
 
 #[test]
 fn a_subscriber_that_panics_ends_no_renewal_and_no_later_loss() {
-    let _alone = alone();
+    harness::alone!();
     block("nothing");
     let redlock = blocking::Redlock::new("memory://hold-panics").unwrap();
     // Long enough for the backtraces of two panics.

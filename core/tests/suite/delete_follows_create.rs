@@ -188,18 +188,20 @@ fn after_a_cancelled_attempt() {
 #[test]
 fn after_cancelled_attempts_of_many_tasks() {
     const TASKS: usize = 32;
-    /// A script call is longer.
-    const REQUEST: usize = 100;
     let (server, proxy) = stage();
     let redlock = Redlock::builder().nodes([proxy.url()]).ttl(Duration::from_secs(60)).build().unwrap();
     runtime().block_on(async {
         connect_to_all(&redlock).await;
         let monitor = Monitor::of(&server);
         proxy.hold_connection(0);
-        let names: Vec<_> = (0..TASKS).map(|i| format!("one of many: {i}")).collect();
+        // All of one length.
+        let names: Vec<_> = (10..10 + TASKS).map(|i| format!("one of many: {i}")).collect();
         let acquire = |name| tokio::spawn(redlock.lock(name).into_future());
-        let calls: Vec<_> = names.iter().map(acquire).collect();
-        eventually("the acquires wait at the node", || proxy.requests_waiting() > TASKS * REQUEST);
+        let mut calls = vec![acquire(&names[0])];
+        eventually("the first acquire waits at the node", || proxy.requests_waiting() > 0);
+        let request = proxy.requests_waiting();
+        calls.extend(names[1..].iter().map(acquire));
+        eventually("the acquires wait at the node", || proxy.requests_waiting() >= TASKS * request);
         calls.iter().for_each(tokio::task::JoinHandle::abort);
         proxy.let_go();
         for name in &names {

@@ -1,8 +1,4 @@
-//! The library as programs use it. Most of its tests share this one program, because the engine is compiled into each
-//! program anew; a test that needs a process of its own starts this program again. Beside it stand those that watch
-//! the whole process, those whose crowds would keep its background thread from others, and those that look at what
-//! blocking calls leave on the runtimes of the process.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+//! What shares one process.
 
 mod cluster;
 mod connecting;

@@ -15,7 +15,7 @@ use harness::{LIMIT, Proxy, SLACK, Server, cluster, eventually};
 use redlock::{Error, ErrorKind, NodeState, Redlock, blocking};
 use tokio::runtime::Runtime;
 
-use crate::log::{Log, of_all_threads, on_this_thread};
+use super::log::{Log, of_all_threads, on_this_thread};
 
 /// The default of `node_timeout` at the default ttl.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);

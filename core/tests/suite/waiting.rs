@@ -13,7 +13,7 @@ use harness::{Link, Proxy, SLACK, Server, cluster, eventually, this_test};
 use redlock::{Error, ErrorKind, Guard, Lock, Redlock, blocking};
 use tokio::task::JoinHandle;
 
-use crate::log::of_all_threads;
+use super::log::of_all_threads;
 
 /// Of locks that would not end by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);

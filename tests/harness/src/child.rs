@@ -11,8 +11,29 @@ pub fn this_test(module: &str, name: &str) -> Command {
         None => name.to_owned(),
     };
     let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-    command.args(["--exact", &test, "--nocapture"]);
+    command.args(["--exact", &test, "--include-ignored", "--nocapture"]);
     command
+}
+
+/// Gives the rest of the test a process of its own, with this program in it and no other test.
+#[macro_export]
+macro_rules! alone {
+    () => {
+        fn here() {}
+        if !$crate::is_alone($crate::test_around(std::any::type_name_of_val(&here))) {
+            return;
+        }
+    };
+}
+
+/// Returns the command that runs the test in which there is the function with this name. Between both may be closures.
+#[doc(hidden)]
+#[must_use]
+pub fn test_around(function: &str) -> Command {
+    let mut path: Vec<_> = function.split("::").filter(|part| *part != "{{closure}}").collect();
+    path.pop();
+    let test = path.pop().expect("a function is in a test");
+    this_test(&path.join("::"), test)
 }
 
 /// Returns the same for a process that gets no threads: each would have more stack than there is memory.

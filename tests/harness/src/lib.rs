@@ -31,7 +31,7 @@ mod shards;
 mod spawner;
 mod tls;
 
-pub use child::{is_alone, ran, this_test, this_test_without_threads};
+pub use child::{is_alone, ran, test_around, this_test, this_test_without_threads};
 pub use door::{Door, Way};
 pub use program::Program;
 pub use proxy::{Link, Proxy};
@@ -50,7 +50,8 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 /// How much later than promised a busy machine may be.
 pub const SLACK: Duration = Duration::from_secs(1);
 
-/// Waits until `state` is true, asking every millisecond, and panics with `what` after [`LIMIT`].
+/// Waits until `state` is true, and panics with `what` after [`LIMIT`]. It asks every millisecond at first, and less often the
+/// longer it has waited: many tests that wait at once must leave the processor to those that work.
 pub fn eventually(what: &str, state: impl FnMut() -> bool) {
     within(LIMIT, what, state);
 }
@@ -60,11 +61,12 @@ pub fn all_have(servers: &[Server], key: &str) {
     eventually("all servers have the key", || servers.iter().all(|server| server.get(key).is_some()));
 }
 
-/// Waits until `state` is true, asking every millisecond, and panics with `what` after `limit`.
+/// The same within `limit`.
 pub(crate) fn within(limit: Duration, what: &str, mut state: impl FnMut() -> bool) {
-    let end = Instant::now() + limit;
+    let begun = Instant::now();
     while !state() {
-        assert!(Instant::now() < end, "waited {limit:?} in vain: {what}");
-        std::thread::sleep(Duration::from_millis(1));
+        let waited = begun.elapsed();
+        assert!(waited < limit, "waited {limit:?} in vain: {what}");
+        std::thread::sleep((waited / 32).clamp(Duration::from_millis(1), Duration::from_millis(20)));
     }
 }
