@@ -380,19 +380,6 @@ mod tests {
         std::pin::Pin::new(asking).poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// The answer, once the system has brought it.
-    fn polled(asking: &mut Asking<'_, Socket>) -> Answer {
-        let mut answer = None;
-        eventually("it is answered", || match poll(asking) {
-            Poll::Ready(ready) => {
-                answer = Some(ready);
-                true
-            }
-            Poll::Pending => false,
-        });
-        answer.unwrap()
-    }
-
     #[test]
     fn another_thread_that_polls_reads_and_leaves_the_watching_to_the_loop() {
         let line = Line::lent();
@@ -401,8 +388,7 @@ mod tests {
         // This thread has not entered the loop now.
         assert!(poll(&mut asking).is_pending());
         line.serve(1);
-        // The loop does not turn.
-        assert_eq!(polled(&mut asking), Ok(Value::Int(1)));
+        assert_eq!(poll(&mut asking), Poll::Ready(Ok(Value::Int(1))), "the loop does not turn");
         let mut asking = line.event_loop.enter(|| line.pipeline.ask(&echo(2)));
         assert!(poll(&mut asking).is_pending());
         line.serve(1);
@@ -417,9 +403,14 @@ mod tests {
         let line = Line::lent();
         let mut asking = line.event_loop.enter(|| line.pipeline.ask(&echo(1)));
         drop(line.server);
-        // The loop does not turn.
-        assert_eq!(polled(&mut asking), Err(Failure::Closed));
-        assert!(line.pipeline.shared.incoming().failure.is_some());
+        let mut answer = poll(&mut asking);
+        assert!(line.pipeline.shared.incoming().failure.is_some(), "the loop does not turn");
+        eventually("the request fails", || {
+            if answer.is_pending() {
+                answer = poll(&mut asking);
+            }
+            answer == Poll::Ready(Err(Failure::Closed))
+        });
         eventually("the end is heard", || *line.ends.lock().unwrap() == 1);
     }
 
