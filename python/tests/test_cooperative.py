@@ -60,13 +60,16 @@ def cooperative(run: Run, package: str) -> Cooperative:
 def test_a_greenlet_waits_for_another_one(cooperative: Cooperative, server: Server, name: str) -> None:
     """Blocking the thread would block the holder, too, and for ever."""
     program = """
+begun = threading.Event()
+
 def hold():
     with client.lock(name):
+        begun.set()
         sleep(0.2)
         print("held")
 
 def wait():
-    sleep(0.05)
+    begun.wait()
     with client.lock(name):
         print("waited")
 
@@ -303,12 +306,15 @@ def test_patched_after_the_import(run: Run, package: str) -> None:
     program = f"""
 {PATCH[package]}
 {NAMES[package]}
+begun = threading.Event()
+
 def hold():
     with client.lock(name):
+        begun.set()
         sleep(0.1)
 
 def wait():
-    sleep(0.05)
+    begun.wait()
     with client.lock(name):
         print("waited")
 

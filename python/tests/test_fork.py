@@ -247,11 +247,12 @@ loop.close()
     assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
 
 
-def test_many_forks_at_any_moment(run: Run, nodes: Nodes, name: str) -> None:
+@pytest.mark.parametrize("forks", [25, pytest.param(100, marks=pytest.mark.test_all("it is more of the same"))])
+def test_many_forks_at_any_moment(run: Run, nodes: Nodes, name: str, forks: int) -> None:
     program = """
 import children, os, sys
 busy = children.Busy(urls, name)
-for number in range(200 if len(urls) == 1 else 50):
+for number in range(forks):
     pid = os.fork()
     if pid == 0:
         assert not any(lock.held for lock in busy.held)
@@ -262,7 +263,7 @@ for number in range(200 if len(urls) == 1 else 50):
 busy.end()
 print("parent")
 """
-    done = run(program, "-W", "error::ResourceWarning", nodes=nodes)
+    done = run(f"forks = {forks}\n{program}", "-W", "error::ResourceWarning", nodes=nodes)
     assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
     keys = [f"{name}-{which}" for which in ("held-0", "held-89", "busy", "loop", "child")]
     until(lambda: not any(nodes.having(key) for key in keys))

@@ -217,7 +217,7 @@ def test_loops_leave_no_descriptor(aclient: aio.Redlock, name: str, factory: Fac
 
     once()
     before = descriptors()
-    for _ in range(20):
+    for _ in range(5):
         once()
     # A descriptor of an earlier test may still close meanwhile.
     until(lambda: descriptors() <= before)

@@ -12,8 +12,15 @@ from support.clock import until
 
 WAYS = ["fork", "spawn", "forkserver"]
 TARGETS = ["hold", "hold_and_exit", "hold_at_exit", "nest", "leave_threads"]
+REPEATED = pytest.mark.test_all("other children that are started in this way, and others that do this, end alike")
 ENDS = [
-    *((way, target) for way in (*WAYS, "newer") for target in TARGETS),
+    *((way, target) for way in ("fork", "newer") for target in TARGETS),
+    *((way, target) for way in ("spawn", "forkserver") for target in ("hold_at_exit", "leave_threads")),
+    *(
+        pytest.param(way, target, marks=REPEATED)
+        for way in ("spawn", "forkserver")
+        for target in ("hold", "hold_and_exit", "nest")
+    ),
     *(("billiard", target) for target in ("hold", "nest", "leave_threads")),
 ]
 
