@@ -239,12 +239,10 @@ test("a provider that hangs fails within the timeout of a call, and after 10 s i
       });
     },
   });
-  const began = performance.now();
-  const patient = client.lock(fresh()).acquire({ timeout: 20_000 });
+  const patient = client.lock(fresh()).acquire({ timeout: 30_000 });
   const error = await failure(() => client.lock(fresh()).acquire({ timeout: 200 }));
   assert.ok(error instanceof LockUnavailable, error.stack);
-  const took = performance.now() - began;
-  assert.ok(took < 5_000, `${took} ms`);
+  assert.equal(calls.length, 1, "it fails before another call");
   // Nobody waits for the first call any more.
   await (await patient).release();
   assert.equal(calls.length, 2);

@@ -5,7 +5,7 @@ import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 
 /** A program that has not ended by then never will. */
-const LIMIT = 20_000;
+const LIMIT = 30_000;
 
 /** Longest time between a program's last line and its end. A program that anything keeps alive exceeds it. */
 const AT_ONCE = 2_000;

@@ -8,7 +8,7 @@ import { delimiter, join } from "node:path";
 import { setTimeout } from "node:timers/promises";
 
 /** Waits until `condition` holds, and returns its value. The limit is for a failing test. */
-export async function until(condition, limit = 5_000) {
+export async function until(condition, limit = 20_000) {
   const end = performance.now() + limit;
   for (;;) {
     const value = await condition();
