@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,9 +37,35 @@ def pytest_configure() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options of the long test case."""
     group = parser.getgroup("cli")
-    group.addoption("--trouble-seconds", type=float, default=25, help="how long servers and programs are killed")
+    group.addoption("--trouble-seconds", type=float, help="how long servers and programs are killed (8, with --all 25)")
     group.addoption("--trouble-seed", type=int, default=1, help="another order of troubles")
     group.addoption("--redlock", type=Path, help="another program than the one that cargo has built", metavar="PROGRAM")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Lets the launchers take turns in `make test`: in each test, each launcher and each value has a case."""
+    if config.getoption("--all"):
+        return
+    values: dict[str, list[str]] = defaultdict(list)
+    cases: dict[pytest.Item, tuple[list[str], str, int]] = {}
+    for item in items:
+        call = getattr(item, "callspec", None)
+        if item.path.parent == Path(__file__).parent and call and "launcher" in call.params:
+            launcher = call.params["launcher"]
+            value = "-".join(each for each in call.id.split("-") if each != launcher)
+            known = values[item.nodeid.partition("[")[0]]
+            known += [value] if value not in known else []
+            cases[item] = known, value, list(LAUNCHERS).index(launcher)
+
+    def is_repeated(item: pytest.Item) -> bool:
+        if item not in cases:
+            return False
+        known, value, launcher = cases[item]
+        number = known.index(value)
+        return launcher % len(known) != number and number % len(LAUNCHERS) != launcher
+
+    config.hook.pytest_deselected(items=[item for item in items if is_repeated(item)])
+    items[:] = [item for item in items if not is_repeated(item)]
 
 
 def _built() -> Path:

@@ -181,7 +181,8 @@ def test_a_usage_error(redlock: Redlock, node: Server, words: str) -> None:
     assert ended.err.startswith("redlock: "), ended.err
     assert "panicked" not in ended.err
     assert not ended.out
-    assert lasting_keys(node) == before, "nothing is done"
+    # Locks of others may have expired meanwhile.
+    assert lasting_keys(node) <= before, "nothing is done"
 
 
 @every_launcher

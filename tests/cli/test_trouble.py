@@ -208,7 +208,7 @@ def ancestors(pid: int) -> set[int]:
 def test_never_two_at_once(
     pytestconfig: pytest.Config, redlock: Redlock, start_nodes: Callable[..., Cluster], name: str
 ) -> None:
-    seconds: float = pytestconfig.getoption("--trouble-seconds")
+    seconds: float = pytestconfig.getoption("--trouble-seconds") or (25 if pytestconfig.getoption("--all") else 8)
     seed: int = pytestconfig.getoption("--trouble-seed")
     # A server that comes back without its data would give the lock away.
     nodes = start_nodes(NODES, persist=True)
