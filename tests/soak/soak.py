@@ -67,14 +67,14 @@ Json = dict[str, Any]
 
 
 def cases(*works: str, shapes: Sequence[str] = SHAPES, faces: Sequence[str] = tuple(LANGUAGES)) -> list[Any]:
-    """A case for each of these together. Without `--scale`, other shapes than one name have one face each."""
-    found = []
-    for i, work in enumerate(works):
-        for j, shape in enumerate(shapes):
-            for face in faces:
-                is_rare = shape != "one" and face != faces[(i + j) % len(faces)]
-                found.append(pytest.param(work, shape, face, marks=[pytest.mark.rare] if is_rare else []))
-    return found
+    """A case for each of these together. In `make test` each face does each work once, and the shapes take turns."""
+    repeated = pytest.mark.test_all("another face does this work with this shape, and this face with another shape")
+    return [
+        pytest.param(work, shape, face, marks=[] if (i + k) % len(shapes) == j else [repeated])
+        for i, work in enumerate(works)
+        for j, shape in enumerate(shapes)
+        for k, face in enumerate(faces)
+    ]
 
 
 class Programs:

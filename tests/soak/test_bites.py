@@ -14,6 +14,8 @@ LIMIT_S = 1.0
 GROWTH_LIMIT_S = 4.0
 """The same where other things are counted too, so that a release that is late is not told beside the leak."""
 
+REPEATED = pytest.mark.test_all("a leak of this kind is found on another face")
+
 
 @pytest.mark.parametrize(
     ("face", "leak", "found"),
@@ -22,8 +24,8 @@ GROWTH_LIMIT_S = 4.0
         ("rust", "descriptors", "too many descriptors, connections"),
         # Each language has its own count.
         ("rust", "memory", "too many live"),
-        ("python", "memory", "too many live"),
-        ("node", "memory", "too many live"),
+        pytest.param("python", "memory", "too many live", marks=REPEATED),
+        pytest.param("node", "memory", "too many live", marks=REPEATED),
     ],
 )
 def test_leak_is_found(programs: Programs, face: str, leak: str, found: str) -> None:
@@ -34,8 +36,10 @@ def test_leak_is_found(programs: Programs, face: str, leak: str, found: str) -> 
             growth.judge(TURNS)
 
 
-@pytest.mark.parametrize("shape", ["one", "shared"])
-@pytest.mark.parametrize("face", ["rust", "asyncio", "node", "python"])
+@pytest.mark.parametrize("shape", ["one", pytest.param("shared", marks=REPEATED)])
+@pytest.mark.parametrize(
+    "face", ["rust", *(pytest.param(face, marks=REPEATED) for face in ("asyncio", "node", "python"))]
+)
 def test_forgotten_release_is_found(programs: Programs, face: str, shape: str) -> None:
     """A worker that does not release what it won leaves keys."""
     with programs.nodes(1) as nodes, programs.worker(face, "cancel", nodes, "--leak", "keys", shape=shape) as worker:

@@ -57,7 +57,13 @@ class Freezing:
             node.thaw()
 
 
-@pytest.mark.parametrize("n", [1, 5], ids=["one node", "five nodes"])
+@pytest.mark.parametrize(
+    "n",
+    [
+        pytest.param(1, id="one node", marks=pytest.mark.test_all("five nodes need more of the same")),
+        pytest.param(5, id="five nodes"),
+    ],
+)
 @pytest.mark.parametrize(("work", "shape", "face"), cases("cancel", faces=list(CANCELS)))
 def test_cancelled_calls_leave_no_key(
     programs: Programs, pytestconfig: pytest.Config, work: str, shape: str, face: str, n: int
