@@ -11,6 +11,7 @@ from chaos.planted import PLANTED
 from chaos.played import broken, played
 
 
+@pytest.mark.test_all("a run of an arena takes half a minute")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("arena", "what", "kind"),
@@ -26,6 +27,7 @@ def test_a_real_run_is_good(tmp_path: Path, arena: str, what: str, kind: str) ->
     assert re.search(rf"{kind} +[1-9]", done.stdout), done.stdout
 
 
+@pytest.mark.test_all("a run of an arena takes half a minute")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(("arena", "fault", "seed"), [("cluster", "no quarantine", 7), ("sentinel", "validity", 1)])
 def test_a_planted_fault_is_found(tmp_path: Path, arena: str, fault: str, seed: int) -> None:

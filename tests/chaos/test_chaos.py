@@ -23,6 +23,7 @@ from chaos.checker import Judgement, judge
 from chaos.cluster import Cluster
 from chaos.counts import Counts
 from chaos.nodes import AT_ONCE, KINDS, NODES, PLAN, Nodes, struck
+from chaos.played import seeds
 from chaos.run import POOLS, SHAPES, TAGGED, Done, Run
 from chaos.schedule import CREW, EPOCH_S, TTL_S, Kind, Trouble, count, epochs, kinds
 from chaos.tally import LANGUAGES, TICK_NS, EpochHistory, Holder, Tally
@@ -31,7 +32,7 @@ from support.process import python
 from support.servers import LIMIT_S
 
 HERE = Path(__file__).parent
-SEEDS = range(60)
+SEEDS = seeds(60, 6)
 
 FENCE_TTL_S = 3600
 """The default of the library. Clock steps must stay far below it."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from chaos.cluster import FAILOVERS, KINDS, PLAN, SHARDS, Cluster, ClusterTroubles
+from chaos.played import seeds
 from chaos.schedule import CREW, EPOCH_S, Trouble, epochs, kinds, meet
 from chaos.troubles import Lapse
 from support.clock import now_ns
@@ -16,7 +17,7 @@ from support.resp import ReplyError
 from support.servers import Server
 from support.shards import Shards
 
-SEEDS = range(20)
+SEEDS = seeds(20, 4)
 LONG_MS = 60_000
 
 

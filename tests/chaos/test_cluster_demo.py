@@ -93,6 +93,7 @@ def test_the_picture_and_the_live_view_show_failovers(run: ClusterDemo, tmp_path
     assert "✕▲" in line
 
 
+@pytest.mark.test_all("it plays for half a minute")
 @pytest.mark.timeout(180)
 def test_a_real_run_goes_through_all_troubles(tmp_path: Path) -> None:
     status, said = play(tmp_path, "--cluster")

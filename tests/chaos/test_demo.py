@@ -320,6 +320,7 @@ def test_a_real_run_goes_through_all_troubles(tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {"timeline.svg", "epoch-0001.jsonl"}
 
 
+@pytest.mark.test_all("it plays for half a minute, and a violation is told in a shorter run of chaos")
 @pytest.mark.timeout(180)
 def test_a_broken_promise_is_told_by_the_exit_status(tmp_path: Path) -> None:
     status, said = play(tmp_path, "--fault", "old fence")

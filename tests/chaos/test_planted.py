@@ -10,6 +10,7 @@ from chaos.planted import PLANTED
 from chaos.played import broken, played
 
 
+@pytest.mark.test_all("each planted fault takes a run of up to three minutes")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("arena", "fault"), [(arena, fault) for fault in PLANTED for arena in PLANTED[fault].arenas])
 def test_planted_fault_is_found(tmp_path: Path, arena: str, fault: str) -> None:

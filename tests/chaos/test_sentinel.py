@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from chaos.played import seeds
 from chaos.schedule import CREW, EPOCH_S, Trouble, epochs, kinds, meet
 from chaos.sentinel import DOWN_AFTER_MS, KINDS, NOTICE_MS, PLAN, SENTINELS, Sentinel, SentinelTroubles, look_often
 from conformance.history import SLACK_MS
@@ -15,7 +16,7 @@ from support.clock import now_ns
 from support.sentinels import Sentinels
 from support.servers import Server
 
-SEEDS = range(20)
+SEEDS = seeds(20, 4)
 LONG_MS = 60_000
 
 
