@@ -59,8 +59,18 @@ def test_fastapi(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     until(lambda: not server.has("user:ada"), "it is released")
 
 
-@pytest.mark.parametrize("worker", ["gevent", "gthread", "sync"])
-@pytest.mark.parametrize("preload", [False, True])
+REPEATED = pytest.mark.test_all("in make test each worker class and each pool has a case here or in python/tests")
+
+
+@pytest.mark.parametrize(
+    ("worker", "preload"),
+    [
+        ("gevent", False),
+        ("gthread", True),
+        *(pytest.param(worker, preload, marks=REPEATED) for worker, preload in [("gevent", True), ("gthread", False)]),
+        *(pytest.param("sync", preload, marks=REPEATED) for preload in (False, True)),
+    ],
+)
 def test_gunicorn(server: Server, env: dict[str, str], tmp_path: Path, worker: str, preload: bool) -> None:
     write(tmp_path, "wsgi.py")
     port = free_port()
@@ -85,7 +95,14 @@ print(json.dumps({"fences": fences, "skipped": send.delay(17).get(timeout=30), "
 """
 
 
-@pytest.mark.parametrize("pool", ["gevent", "threads", "prefork"])
+@pytest.mark.parametrize(
+    "pool",
+    [
+        "gevent",
+        "prefork",
+        pytest.param("threads", marks=pytest.mark.test_all("gunicorn has a case with threads")),
+    ],
+)
 def test_celery(server: Server, env: dict[str, str], tmp_path: Path, pool: str) -> None:
     write(tmp_path, "tasks.py")
     broker = f"redis+socket://{server.socket}"
