@@ -202,8 +202,8 @@ test-all: ## Run every test there is, those that `make test` leaves out included
 	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --jobs 2 lint
 	$(STEP) 'tests in Rust' --show -- env $(THREADS) cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
 	$(STEP) 'model and simulation' --show -- cargo test --locked --release --no-fail-fast $(addprefix --package redlock-,model simulation) -- --include-ignored
-	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
-	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
+	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) --all python/tests
+	$(STEP) 'tests of the package for Node' --show -- env TEST_ALL=1 npm --prefix node test
 	$(STEP) 'tests over all languages' --show -- $(PYTEST) --all $(SUITES)
 	$(STEP) 'a cluster' --show -- $(PYTEST) --all $(TELLING) --topology cluster
 	$(STEP) 'sentinels' --show -- $(PYTEST) --all $(TELLING) --topology sentinel
@@ -300,7 +300,7 @@ chaos: ## Use locks in three languages amid every kind of trouble (a minute once
 
 # `--timeout` is for each test, in seconds: the longest one acquires and releases a million times.
 soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak shows (about half an hour on two cores)
-	$(BIN)/python -m pytest tests/soak --scale 1 --timeout 7200 --capture no
+	$(BIN)/python -m pytest tests/soak --all --scale 1 --timeout 7200 --capture no
 
 # A failure may need luck: each round has another seed, and the report says how to repeat it.
 stress: ## Run the tests while the CPU is scarce, and report what differs (ARGS='--rounds 5 --quota 0.5 --only conformance')
