@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 from pathlib import Path
@@ -51,19 +52,27 @@ EXEMPT = ("CHANGELOG.md", "tests/examples/test_words.py", "tests/peers/")
 """Files with former names on purpose, and those about other libraries."""
 
 
+@functools.cache
 def sources() -> list[str]:
     """Every file of the repository that may name something of this library."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [path for path in listed.splitlines() if not path.startswith(EXEMPT) and (ROOT / path).is_file()]
 
 
+@functools.cache
+def text_of(path: str) -> str:
+    """The file at `path`, if it is text."""
+    try:
+        return (ROOT / path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
 def lines_with(name: str, path: str, flags: re.RegexFlag = re.NOFLAG) -> list[str]:
     """Where the file at `path` has `name`."""
-    try:
-        text = (ROOT / path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
+    if not re.search(name, text_of(path), flags):
         return []
-    lines = enumerate(text.splitlines(), 1)
+    lines = enumerate(text_of(path).splitlines(), 1)
     return [f"{path}:{number}: {line.strip()}" for number, line in lines if re.search(name, line, flags)]
 
 
