@@ -72,14 +72,16 @@ def test_servers_remember_nothing(
     names = max(LEAST, int(NAMES * (pytestconfig.getoption("--scale") or SHORT)))
     turns = -(-names // BATCHES // DENIED)
     with programs.nodes(1) as nodes, programs.worker(face, work, nodes, shape=shape) as worker:
-        done = 0
+        done, waited = 0, 0
         for _ in range(BATCHES):
             nodes[0].command("EVAL", OTHERS_TAKE, 0, DENIED, done, done + turns, shape, *KEYS[shape])
             worker.perform(turns * DENIED)
-            assert tracked(nodes)["tracked keys"] > 0, "nobody has waited"
+            # On a machine that stands still, all calls of a batch may end before they wait.
+            waited += tracked(nodes)["tracked keys"]
             nodes[0].command("EVAL", OTHERS_LEAVE, 0, DENIED, done, done + turns, BELL, *KEYS[shape])
             falls(lambda: tracked(nodes), {"tracked keys": 0, "tracked items": 0})
             done += turns * DENIED
+        assert waited > 0, "no call has waited"
         worker.end()
 
 
