@@ -382,6 +382,7 @@ stories! {
         }
         let (_proxies, writer) = client(servers);
         writer.lock("warm-up").await.unwrap().release().await.unwrap();
+        let mut most = Vec::new();
         for _ in 0..ROUNDS {
             zero(&begun);
             eventually("every reader comes again", || begun.iter().all(|begun| begun.load(Ordering::Relaxed) >= 2));
@@ -393,10 +394,13 @@ stories! {
             let guard = end(call).await.unwrap();
             let holds = begun.iter().map(|begun| begun.load(Ordering::Relaxed)).max().unwrap();
             println!("{} nodes: {:?}, {holds} holds of one reader begun meanwhile", servers.len(), start.elapsed());
-            // The hold under way when it came is the first of the three.
-            assert!(holds <= 2, "one reader began {holds} holds while a writer waited");
+            most.push(holds);
             guard.release().await.unwrap();
         }
+        // The hold under way when it came is the first of the three. Readers and writer race for what the last reader left,
+        // so a machine that stands still may let them pass once more. Without the intent they pass in every round.
+        most.sort_unstable();
+        assert!(most[ROUNDS / 2] <= 2, "one reader began so many holds while a writer waited, in each round: {most:?}");
         readers.shutdown().await;
     }
 }

@@ -39,7 +39,7 @@ use crate::sys::task::spawn;
 const REGULAR: u64 = 32;
 
 /// How often the runtime looks whether the loop still asks. The tests of this file take longer steps on a busy machine.
-const WATCH: Duration = Duration::from_millis(if cfg!(test) { 2_000 } else { 100 });
+const WATCH: Duration = Duration::from_millis(if cfg!(test) { 6_000 } else { 100 });
 
 /// The event loop on whose thread the last requests were made, if it was one.
 #[derive(Default)]
