@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from setup.tiers import left_out
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "core" / "docs"
 PAGE = (DOCS / "how-we-know.md").read_text()
@@ -21,6 +23,10 @@ DEFINITIONS = {
     ".mjs": r'"{name}"',
 }
 VARIANT = r'"{variant}"|def {variant}\('
+
+
+IN_TEST_ALL = " (in `make test-all`)"
+"""Stands behind a check that `make test` leaves out altogether."""
 
 
 def rows(columns: int) -> list[list[str]]:
@@ -52,6 +58,12 @@ def test_what_is_cited_exists() -> None:
     cited = sorted(set(CHECK.findall(PAGE)))
     assert len(cited) > SCENARIOS
     assert not [what for check in cited if (what := missing(check))]
+
+
+def test_a_check_that_make_test_leaves_out_says_so() -> None:
+    left = {(place, test) for place, test, how_much, _ in left_out() if how_much == "all"}
+    cited = [(*check.groups(), PAGE.startswith(IN_TEST_ALL, check.end())) for check in CHECK.finditer(PAGE)]
+    assert not [check for *check, is_said in cited if is_said != bool({tuple(check), (check[0], "each test")} & left)]
 
 
 def test_the_whole_promise_is_there() -> None:
