@@ -164,7 +164,7 @@ test: ## Run what must pass before each change: formatting, lints, types, docs, 
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
-	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --jobs 2 lint
+	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --silent --jobs 2 lint
 	$(STEP) 'tests in Rust' --show -- env $(THREADS) cargo test --locked --workspace --no-fail-fast
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
 	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
@@ -199,7 +199,7 @@ test-all: ## Run every test there is, those that `make test` leaves out included
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
-	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --jobs 2 lint
+	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --silent --jobs 2 lint
 	$(STEP) 'tests in Rust' --show -- env $(THREADS) cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
 	$(STEP) 'model and simulation' --show -- cargo test --locked --release --no-fail-fast $(addprefix --package redlock-,model simulation) -- --include-ignored
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) --all python/tests
@@ -247,7 +247,7 @@ lint: lint-rust lint-others ## Check formatting, lints, types, documentation and
 
 lint-rust:
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
 
 lint-others: $(TOOLS) $(SHOW) $(PYTHON) $(NODE)

@@ -35,7 +35,8 @@ def test_neither_pickled_nor_copied(client: redlock.Redlock, aclient: aio.Redloc
                 way(thing)
 
 
-STAYS: redlock.Options = {"ttl": 1, "max_hold": 2.5}
+TTL = 1
+STAYS: redlock.Options = {"ttl": TTL, "max_hold": 2.5}
 """A program without a reference cannot release the lock, so `max_hold` ends it here: after more than two renewals."""
 
 
@@ -45,7 +46,7 @@ def stays_held(server: Server, name: str) -> None:
     begun = time.monotonic()
     until(lambda: not server.has(name))
     assert value is not None, "the collection has released it"
-    assert time.monotonic() - begun > STAYS["ttl"], "nothing has renewed it"
+    assert time.monotonic() - begun > TTL, "nothing has renewed it"
 
 
 def test_collected_while_held(client: redlock.Redlock, server: Server, name: str) -> None:

@@ -5,7 +5,6 @@ import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
 from conftest import Start
 from server import LIMIT, Nodes
 from test_asyncio import eventually
