@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::task::coop::unconstrained;
 
 /// Returns the waker for a poll that no task waits behind. Unlike [`Waker::noop`], it is the same one everywhere, so
-/// [`Waker::will_wake`] recognises it.
+/// [`Waker::will_wake`] recognises it. It may recognise [`Waker::noop`] too, depending on how the program was compiled.
 pub(crate) fn idle_waker() -> &'static Waker {
     static IDLE: LazyLock<Waker> = LazyLock::new(|| Waker::noop().clone());
     &IDLE
