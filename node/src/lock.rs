@@ -22,13 +22,11 @@ pub fn make_lock(queue: i64, lock: i64, template: i64, names: Names, released: b
     Ok(())
 }
 
-/// Drops the object `lock` if it exists. If it is held, the lock stays held until the environment ends.
+/// Drops the object `lock` if it exists, and releases it if it is held.
 #[napi(catch_unwind)]
 pub fn drop_lock(queue: i64, lock: i64) -> napi::Result<()> {
-    let calls = Calls::of(queue)?;
-    if let Some(hold) = calls.remove(lock).and_then(|object| object.abandon()) {
-        calls.keep(hold);
-    }
+    let object = Calls::of(queue)?.remove(lock);
+    drop(object);
     Ok(())
 }
 

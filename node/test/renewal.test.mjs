@@ -64,16 +64,24 @@ async function endsForGood(servers) {
       const released = await redlock.lock("released", options).acquire();
       const lost = await redlock.lock("lost", options).acquire();
       const limited = await redlock.lock("limited", { ...options, maxHold: ${1.25 * TTL} }).acquire();
+      // This is in a function, because a module's own frame keeps its values alive.
+      await (async () => {
+        const { signal } = await redlock.lock("collected", options).acquire();
+        signal.addEventListener("abort", () => console.log("a loss"));
+      })();
       console.log("held");
       process.stdin.once("data", async () => {
         await released.release();
+        const collecting = setInterval(() => gc(), 10);
         process.stdin.once("end", () => {
           console.log(lost.signal.reason.reason, limited.signal.reason.reason);
+          clearInterval(collecting);
         });
       });
     `,
+    "--expose-gc",
   );
-  const names = ["released", "lost", "limited"];
+  const names = ["released", "lost", "limited", "collected"];
   await until(() => program.output !== "");
   const acquired = await scripts(servers);
   await until(async () => (await scripts(servers)) >= acquired + names.length * servers.length);

@@ -72,12 +72,12 @@ const inspect = Symbol.for("nodejs.util.inspect.custom");
 
 /** The number of the last native object. */
 let lastNumber = 0;
-/** Drops the native object of a lock that is garbage-collected. A held lock stays held. */
+/** Drops the native object of a lock that is garbage-collected, and so releases it. */
 const collected = new FinalizationRegistry<number>((number) => dropLock(queue(), number));
 
 const UTF_8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
-/** Keeps a lock alive while its signal is in use, which nothing would abort otherwise. */
+/** Keeps a lock alive while its signal is in use: a lock that is garbage-collected is released. */
 const holders = new WeakMap<AbortSignal, Lock>();
 
 /**
@@ -87,9 +87,9 @@ const holders = new WeakMap<AbortSignal, Lock>();
  * One object is one holder: acquiring it while it is held fails with `already_held`, and two objects of one name
  * exclude each other, in one process too. It can be acquired again after it was released or lost.
  *
- * Keep the object until the release. A lock whose object is garbage-collected stays held and renewed, with a warning of
- * the process, because nothing can release it any more. A held lock does not keep the process alive. It is released
- * when its worker or the process ends by itself or by `process.exit`, as far as the servers answer within 500 ms.
+ * Keep the object while the lock should be held: a lock that is garbage-collected while held is released. A held lock
+ * does not keep the process alive. It is released when the process ends by itself or by `process.exit`, as far as the
+ * servers answer within 500 ms.
  *
  * @example
  * ```ts

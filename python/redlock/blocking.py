@@ -55,8 +55,7 @@ class Lock(OnlyWith, _native.Lock):
     parameter that is annotated with this class gets the lock there. Generators and coroutine functions are refused with
     `TypeError`: their body would run after the release. `Redlock.lock` makes decorators that can do more.
 
-    It cannot be pickled or copied. If it is garbage-collected while held, it stays held until the process ends,
-    with a `ResourceWarning`: nothing can release it any more.
+    It cannot be pickled or copied. If it is garbage-collected while held, it is released, with a `ResourceWarning`.
 
     >>> import redlock
     >>> client = redlock.Redlock("memory://lock")

@@ -17,7 +17,6 @@ span nor code that looks for one.
 >>> otel.uninstrument()
 """
 
-import atexit
 import functools
 import logging
 import math
@@ -70,9 +69,6 @@ def instrument(*, meter_provider: MeterProvider | None = None, tracer_provider: 
             _replace(kind, method, releasing, tracer)
     # The acquire of a candidate, which greenlets inherit.
     _replace(blocking.Lock, "_campaign", _acquiring, tracer)
-    # Behind what the program has registered, so before the end of its providers.
-    atexit.unregister(_at_exit)
-    atexit.register(_at_exit)
 
 
 def uninstrument() -> None:
@@ -282,15 +278,11 @@ def _fence(lock: _native.Handle) -> dict[str, int]:
 
 
 class _Hold:
-    """One hold of a lock, and its span. The span also ends when the lock is garbage-collected, or the process ends.
-
-    A lock that is garbage-collected stays held, and nobody hears of its end.
-    """
+    """One hold of a lock, and its span. The span also ends when the lock is garbage-collected, or the process ends."""
 
     def __init__(self, lock: _native.Handle, span: Span) -> None:
         self._span = span
-        self._finalizer = weakref.finalize(lock, _end, span, "abandoned", None)
-        self._finalizer.atexit = False
+        self._finalizer = weakref.finalize(lock, _end, span, "released", None)
         if lock not in _watched:
             _watched.add(lock)
             _losses.watch(lock, _lost)
@@ -407,12 +399,6 @@ def _replace(kind: type, name: str, wrap: Wrap, tracer: Tracer) -> None:
     method = getattr(kind, name)
     _replaced.append((kind, name, vars(kind).get(name)))
     setattr(kind, name, functools.wraps(method)(wrap(method, tracer)))
-
-
-def _at_exit() -> None:
-    """End the spans of the locks that the end of the process releases."""
-    for hold in list(_holds.values()):
-        hold.end("released")
 
 
 def _after_fork() -> None:

@@ -39,10 +39,7 @@ impl Handle {
     }
 
     fn warn(&self, py: Python<'_>) -> PyResult<()> {
-        let message = format!(
-            "lock {} was garbage-collected while held and stays held; keep the object, and release it or use `with`",
-            self.title.shown(py)?
-        );
+        let message = format!("lock {} was garbage-collected while held; releasing it", self.title.shown(py)?);
         PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &CString::new(message)?, 1)
     }
 }
@@ -161,9 +158,9 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // A program without a reference cannot release the lock, and may work under it all the same.
-        let Some(hold) = self.object.abandon() else { return };
-        hold.leave();
+        if !self.object.held() {
+            return;
+        }
         Python::attach(|py| {
             // The object may be dropped while an exception propagates, and the exception must not get lost.
             let underway = PyErr::take(py);

@@ -29,8 +29,7 @@ CASES = [
     *cases("cycle", "wait"),
     *cases("names", shapes=["one", "set", "shared"]),
     *cases("clients", shapes=["one"]),
-    # Elsewhere a lock stays held if its object is dropped.
-    *cases("drop", shapes=["set", "slot", "shared"], faces=["rust", "rust-blocking"]),
+    *cases("drop", shapes=["set", "slot", "shared"]),
     *cases("cancel", faces=["rust", "asyncio", "node"]),
 ]
 

@@ -11,8 +11,7 @@
 //! - `interrupted` may use this object and others. It finds this object in the state in which the call has left it, so
 //!   another acquire during an acquire fails with `already_held`.
 //! - A fork: the child has an idle object of its own, and does not touch the parent's lease.
-//! - A drop while the object is held releases the lock, as the drop of a guard does. A language that collects garbage
-//!   first calls `abandon`: a program that has no reference to the object does not mean that it has finished.
+//! - A drop while the object is held releases the lock, as the drop of a guard does.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -39,7 +38,6 @@ use crate::process::Process;
 use crate::process::context::{LockContext, Spec};
 use crate::protocol::shape::Shape;
 use crate::sys::fork::{PerProcess, Pid};
-use crate::sys::log::log;
 
 /// The timeout of one call: left out (the lock's own timeout applies), none (the call waits for ever), or a duration.
 pub type Timeout = Option<Option<Duration>>;
@@ -95,11 +93,6 @@ pub(crate) struct CurrentLease {
     /// The runtime whose connections know about the lease; `None` for the background's.
     runtime: Option<Id>,
 }
-
-/// A hold whose object was garbage-collected while it was held. No code can release it any more. It is renewed like any
-/// other, until it is lost or reaches `max_hold`. Dropping it releases it.
-#[derive(Debug)]
-pub struct AbandonedHold(LeaseOwner);
 
 /// The right to become the holder. Dropping it unused makes the object idle again.
 #[derive(Debug)]
@@ -262,22 +255,6 @@ impl LockObject {
     #[must_use]
     pub fn is_released(&self) -> bool {
         matches!(self.local(Pid::now()).state().phase, Phase::Idle { released: true })
-    }
-
-    /// Takes the hold out of an object that is garbage-collected, and logs that. `None` if the lock is not held.
-    #[must_use]
-    pub fn abandon(&self) -> Option<AbandonedHold> {
-        if !self.held() {
-            return None;
-        }
-        let owner = self.take_lease(Pid::now()).ok()??.into_owner();
-        log!(
-            LOCK_ABANDONED,
-            name = %owner.lease().context.spec.name,
-            "the object of a held lock was garbage-collected; the lock stays held, and the program cannot release it: keep \
-             the object, and release it or leave its block"
-        );
-        Some(AbandonedHold(owner))
     }
 
     /// Acquires on the calling thread. Calls `interrupted`, if given, every 25 ms. If that fails, the call ends with
@@ -603,19 +580,6 @@ impl Drop for Reservation {
         if matches!(state.phase, Phase::Acquiring) {
             object.set_phase(&mut state, Phase::Idle { released: self.released });
         }
-    }
-}
-
-impl AbandonedHold {
-    /// Leaves the lock to the process, whose shutdown releases it.
-    pub fn leave(self) {
-        self.0.abandon();
-    }
-
-    /// Returns whether the lock is held at this moment.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.0.lease().is_valid()
     }
 }
 
