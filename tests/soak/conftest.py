@@ -14,10 +14,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("soak")
     group.addoption("--scale", type=float, help="1 is all of it; by default each test does a little")
     group.addoption("--worker-dir", type=Path, help="where redlock-soak is (cargo's debug directory)")
-    group.addoption("--server", type=Path, help="another server program than the first that is found")
+    group.addoption("--soak-server", type=Path, help="another server program than the first that is found")
 
 
 @pytest.fixture
 def programs(pytestconfig: pytest.Config) -> Programs:
     """Starts workers and servers."""
-    return Programs(pytestconfig.getoption("--worker-dir"), pytestconfig.getoption("--server"))
+    return Programs(pytestconfig.getoption("--worker-dir"), pytestconfig.getoption("--soak-server"))
