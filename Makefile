@@ -187,8 +187,6 @@ by-hand: ## Build the packages as their READMEs say, with `pip install` and `npm
 # What fits into the time of the gate, besides `make test`.
 gate: test
 	@rm -f target/steps/times.txt
-	@$(MAKE) --no-print-directory by-hand
-	@$(MAKE) --no-print-directory --silent setup
 	$(STEP) 'every case of what is promised' --show -- $(PYTEST) --all --take-turns $(addprefix tests/conformance/test_,pairs.py loss.py restart.py quorum.py)
 	$(STEP) 'chaos in a cluster' --show -- $(BIN)/python tests chaos.chaos --cluster --seconds 30 --seed 1
 	$(STEP) 'chaos with sentinels' --show -- $(BIN)/python tests chaos.chaos --sentinel --seconds 30 --seed 1
