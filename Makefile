@@ -59,7 +59,7 @@ PEERS := $(PEERS_PYTHON) $(PEERS_NODE) $(PEERS_RUST) $(PEERS_GO) $(PEERS_JAVA)
 
 help: ## Show this list
 	@echo 'Usage: make <goal>'
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r goal text; do \
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r goal text; do \
 		printf '  %-10s %s\n' "$$goal" "$$text"; done
 
 doctor: ## Say which tools are missing, before anything is built
@@ -160,7 +160,7 @@ demo: ## Watch Rust, Python and Node fight for one lock while nodes freeze and d
 	$(STEP) 'the run itself' --show -- $(BIN)/python tests chaos.chaos --demo $(ARGS)
 	$(TIMES) 240
 
-test: ## Run what must pass before each change: formatting, lints, types, docs, and the tests of tests/README.md's first tier
+test: ## Run what must pass before each change: formatting, lints, types, docs, and the tests of the first tier (tests/TIERS.md)
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile

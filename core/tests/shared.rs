@@ -233,7 +233,7 @@ stories! {
             let start = Instant::now();
             let reader = end(reader).await.unwrap();
             println!("the reader was let in after {:?}", start.elapsed());
-            eventually("nobody is counted", || count(servers, &["EXISTS", WAITERS], &Value::Int(0)) == servers.len());
+            eventually("the count of waiters is gone", || count(servers, &["EXISTS", WAITERS], &Value::Int(0)) == servers.len());
             reader.release().await.unwrap();
         }
     }

@@ -220,7 +220,7 @@ def test_a_command_that_cannot_be_run(redlock: Redlock, node: Server, name: str,
         ended = redlock.end("run", name, "--", command)
         assert (command, ended.status) == (command, status)
         assert command in one_line(ended.err)
-    assert lasting_keys(node) <= before, "nobody has asked for the lock"
+    assert lasting_keys(node) <= before, "the lock was asked for"
     assert not waits(node, name)
 
 

@@ -114,7 +114,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--all"):
         chosen = tier(chosen)
     config.stash[TIERS] = possible, chosen
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    left_out = set(items) - set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = chosen
     known = tomllib.loads(config.getoption("--known-failures").read_text(encoding="utf-8"))["failure"]
     for item in items:

@@ -544,7 +544,7 @@ def failures(
     assert report.exists(), output
     failed: Failures = json.loads(report.read_text(encoding="utf-8"))
     missing = {f"{fault} {story}" for fault, story in plants} - failed.keys()
-    assert not missing, f"there are no such stories: {missing}\n{output}"
+    assert not missing, f"unknown stories: {missing}\n{output}"
     return failed, output
 
 

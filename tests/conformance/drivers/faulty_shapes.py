@@ -17,7 +17,7 @@ BACKSTOP_S = 4.0
 
 
 HOARD_S = 0.3
-"""How long a waiter that hoards keeps a name before it asks for the next one, if nobody has that one."""
+"""How long a waiter that hoards keeps a name before it asks for the next one, if that one is free."""
 
 
 class Watching(Lock):
