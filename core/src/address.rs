@@ -14,7 +14,9 @@ use url::{Host, ParseError, Url};
 
 use crate::credentials::{Provider, Secret};
 use crate::error::Error;
-use crate::options::{CONNECT_TIMEOUT_DEFAULT, Options, check_paths, checked_connect_timeout};
+use crate::options::{
+    CONNECT_TIMEOUT_DEFAULT, KEEPALIVE_DEFAULT, Options, check_paths, checked_connect_timeout, checked_keepalive,
+};
 
 /// The address of an unconfigured server.
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
@@ -45,6 +47,8 @@ pub(crate) struct Address {
     provider: Option<Provider>,
     protocol: Option<u8>,
     tls: TlsOptions,
+    /// After how long an idle connection is probed; zero if it is not.
+    keepalive: Duration,
     /// The login at sentinels.
     sentinel_user: Option<Secret>,
     sentinel_password_file: Option<Arc<Path>>,
@@ -101,6 +105,7 @@ impl Address {
             provider: None,
             protocol: None,
             tls: TlsOptions::default(),
+            keepalive: KEEPALIVE_DEFAULT,
             sentinel_user: None,
             sentinel_password_file: None,
         }
@@ -180,6 +185,11 @@ impl Address {
         is_encrypted.then_some(&self.tls)
     }
 
+    /// Returns after how long an idle connection is probed; zero if it is not.
+    pub(crate) fn keepalive(&self) -> Duration {
+        self.keepalive
+    }
+
     /// Returns the address of a server of this cluster, with the same login and options.
     pub(crate) fn of_server(&self, host: &str, port: u16) -> Self {
         let tls = self.tls().is_some();
@@ -190,6 +200,7 @@ impl Address {
     pub(crate) fn sentinel_key(&self) -> Self {
         Self {
             tls: self.tls.clone(),
+            keepalive: self.keepalive,
             sentinel_user: self.sentinel_user.clone(),
             sentinel_password_file: self.sentinel_password_file.clone(),
             ..Self::at(self.target.clone())
@@ -342,6 +353,7 @@ impl Addresses {
             return Err(error);
         }
         let connect_timeout = checked_connect_timeout(options.connect_timeout)?;
+        let keepalive = checked_keepalive(options.keepalive)?;
         check_paths(options)?;
         let defaults = TlsOptions {
             ca: options.tls_ca.clone(),
@@ -355,6 +367,7 @@ impl Addresses {
             return Err(Error::about(option, " means nothing without TLS; write the address as rediss://…"));
         }
         let nodes = self.iter().cloned().map(|mut node| {
+            node.keepalive = keepalive;
             node.tls = if node.tls().is_some() { node.tls.or(&defaults).check()? } else { TlsOptions::default() };
             if node.password.is_none() && node.password_file.is_none() && node.is_server() {
                 node.password_file.clone_from(&options.password_file);

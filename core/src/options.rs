@@ -45,6 +45,13 @@ const CONNECT_TIMEOUT_MOST: Duration = Duration::from_secs(60);
 /// Four round trips between continents, with one lost packet.
 pub(crate) const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 
+/// Below the limits of firewalls and load balancers, of which the shortest common one is 4 min.
+pub(crate) const KEEPALIVE_DEFAULT: Duration = Duration::from_secs(60);
+/// The unit of the operating system.
+const KEEPALIVE_LEAST: Duration = Duration::from_secs(1);
+/// The operating system's limit is 32,767 s.
+const KEEPALIVE_MOST: Duration = hours(9);
+
 /// A node that needs a longer quarantine should be taken off the list.
 const RESTART_DELAY_MOST: Duration = hours(24 * 7);
 
@@ -306,6 +313,7 @@ options! {
     label: Arc<str>, Lock, Text(given) => given.into();
     protocol: Protocol, Lock, Text(given) => Protocol::named(&given)?;
     connect_timeout: Duration, Client, Duration(given) => given;
+    keepalive: Duration, Client, Duration(given) => given;
     key_prefix: Arc<str>, Client, Text(given) => given.into();
     password_file: Arc<Path>, Client, Path(given) => given.into();
     tls_ca: Arc<Path>, Client, Path(given) => given.into();
@@ -454,6 +462,16 @@ pub(crate) fn checked_connect_timeout(connect_timeout: Option<Duration>) -> Resu
     Ok(connect_timeout)
 }
 
+/// Checks the limits of the time after which an idle connection is probed, an option of a client.
+pub(crate) fn checked_keepalive(keepalive: Option<Duration>) -> Result<Duration, Error> {
+    let keepalive = keepalive.unwrap_or(KEEPALIVE_DEFAULT);
+    if !keepalive.is_zero() && !(KEEPALIVE_LEAST..=KEEPALIVE_MOST).contains(&keepalive) {
+        let limits = format!("0 for off, or from {} to {}", readable(KEEPALIVE_LEAST), readable(KEEPALIVE_MOST));
+        return Err(out_of_range("keepalive", keepalive, &limits, advise_default(KEEPALIVE_DEFAULT)));
+    }
+    Ok(keepalive)
+}
+
 /// Checks the options of a client that name files or a server.
 pub(crate) fn check_paths(options: &Options) -> Result<(), Error> {
     let paths = [
@@ -576,6 +594,7 @@ mod tests {
         protocol: Option<String>,
         /// `None` for the default.
         connect_timeout_ms: Option<f64>,
+        keepalive_ms: Option<f64>,
         #[serde(flatten)]
         _of_client: Map<String, Json>,
     }
@@ -637,12 +656,14 @@ mod tests {
         for case in table.cases.into_iter().filter(|case| !case.options.keys().any(is_checked_elsewhere)) {
             let checked = options(&case.options).and_then(|options| {
                 check_paths(&options)?;
-                Ok((options.check(&default_label(), 1)?, checked_connect_timeout(options.connect_timeout)?))
+                let connecting = checked_connect_timeout(options.connect_timeout)?;
+                Ok((options.check(&default_label(), 1)?, connecting, checked_keepalive(options.keepalive)?))
             });
             match (checked, case.ok, case.error) {
                 (Ok(checked), Some(ok), None) => {
                     let connecting = ok.connect_timeout_ms.map_or(CONNECT_TIMEOUT_DEFAULT, ms);
-                    assert_eq!(checked, (settings(ok), connecting), "{}", case.name);
+                    let keepalive = ok.keepalive_ms.map_or(KEEPALIVE_DEFAULT, ms);
+                    assert_eq!(checked, (settings(ok), connecting, keepalive), "{}", case.name);
                 }
                 (Err(error), None, Some(refusal)) => {
                     assert_eq!(error.code(), refusal.code, "{}", case.name);

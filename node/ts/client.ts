@@ -101,6 +101,11 @@ export interface ClientOptions extends LockOptions {
    */
   readonly connectTimeout?: number | null | undefined;
   /**
+   * After how long without traffic a TCP connection is probed: 1 000 to 32 400 000, default 60 000, 0 for never. So what
+   * is between here and the node does not take it for unused. Only clients have this option.
+   */
+  readonly keepalive?: number | null | undefined;
+  /**
    * The key of a lock is this text and then the lock's name: 0 to 511 bytes of UTF-8, default none. The limits of names
    * apply to the whole. Errors and inspection show the whole. Only clients have this option.
    */

@@ -100,6 +100,10 @@ class ClientOptions(Options, total=False):
     """Longest time for one connection, from the look-up of the name to the node's first answers: 0.05 s to 60 s,
     default 2 s. A connection takes up to four round trips. Only clients have this option."""
 
+    keepalive: Duration | None
+    """After how long without traffic a TCP connection is probed: 1 s to 9 h, default 60 s, 0 for never. So what is
+    between here and the node does not take it for unused. Only clients have this option."""
+
     key_prefix: str | None
     """The key of a lock is this text and then the lock's name: 0 to 511 bytes of UTF-8, default none. The limits of
     names apply to the whole. Errors and inspection show the whole. Only clients have this option."""

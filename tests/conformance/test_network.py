@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from conformance.conftest import Drivers
-from conformance.driver import FACES, Call, Client, Json, LockError
+from conformance.driver import FACES, Call, Client, Json, Lock, LockError
 from conformance.history import SLACK_MS
 from conformance.story import Asked, connect_to_all, fence_key, heard, next_won, reached, was_asked
 from support.clock import now_ns, until
@@ -34,6 +34,8 @@ PATIENT_MS = 5 * SLACK_MS
 IMPATIENT_MS = 300
 """A `node_timeout` that a test case waits for."""
 HOUR_US = 3_600_000_000
+IDLE_S = 5.1
+"""After so long without an answer, the library does not trust a connection."""
 NAMES, ROUNDS, CROWD = 20, 3, 12
 
 
@@ -144,6 +146,39 @@ def test_reset_behind_the_acquire(
     lock.check()
     lock.release()
     no_key_left(five_nodes, name)
+
+
+@pytest.mark.parametrize("count", [1, 3], ids=["one node", "three nodes"])
+@pytest.mark.parametrize("faults", [LOSE, HOLD], ids=["swallowed", "late"])
+def test_idle_connections_that_a_firewall_has_forgotten(
+    drivers: Drivers, five_nodes: Cluster, count: int, faults: Faults, name: str
+) -> None:
+    """Neither end of them hears of it. The next calls take other connections within `node_timeout`, in every language.
+
+    What was sent over the former ones may arrive after all. All faces wait together, because a connection is idle only
+    after a while.
+    """
+    nodes = list(five_nodes)[:count]
+    with Network(nodes) as network:
+        acquirers, holders = list[Lock](), list[Lock]()
+        for face in FACES:
+            driver = drivers.start(face)
+            # Clients with different options do not share connections.
+            for locks, connect_ms in [(acquirers, CONNECT_MS), (holders, CONNECT_MS + 1)]:
+                client = driver.client(network.urls, ttl_ms=10 * LONG_TTL_MS, connect_timeout_ms=connect_ms)
+                connect_to_all(client, nodes, name)
+                locks.append(client.lock(f"{name} {face} {connect_ms}", node_timeout_ms=SLACK_MS))
+        for lock in holders:
+            lock.acquire()
+        time.sleep(IDLE_S)
+        network.forget(faults)
+        for lock in holders:
+            lock.release()
+        for lock in acquirers:
+            lock.acquire(timeout_ms=0)
+            lock.release()
+        network.let_go()
+        until(lambda: not any(server.has(lock.name) for server in five_nodes for lock in acquirers + holders), "no key")
 
 
 @two_faces

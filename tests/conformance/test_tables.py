@@ -77,7 +77,8 @@ def validity(won: Json, valid_ms: float) -> str | None:
     return f"valid for {won['remaining_ms']} instead of {valid_ms} ms, after a call of {took_ms} ms"
 
 
-OF_CLIENT = {"connect_timeout_ms", "key_prefix", "password_file", "tls_ca", "tls_cert", "tls_key", "tls_server_name"}
+OF_CLIENT = {"connect_timeout_ms", "keepalive_ms", "key_prefix", "password_file"}
+OF_CLIENT |= {"tls_ca", "tls_cert", "tls_key", "tls_server_name"}
 """The options that only a client has."""
 
 

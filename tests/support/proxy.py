@@ -415,6 +415,12 @@ class Network:
         """All connections so far."""
         return [link for proxy in self.proxies for link in proxy.links]
 
+    def forget(self, faults: Faults = LOSE) -> None:
+        """Swallows what comes over present connections from now on, as a firewall that has forgotten them."""
+        for link in self.links:
+            link.requests(faults)
+            link.replies(faults)
+
     def let_go(self) -> None:
         """Sends on all held bytes, in order, and ends all faults."""
         for proxy in self.proxies:

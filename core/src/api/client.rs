@@ -283,7 +283,7 @@ impl Redlock {
 
 /// Makes a client; see [`Redlock::builder`].
 ///
-/// Every option except [`Builder::connect_timeout`] and [`Builder::key_prefix`] is a default for the client's locks. A
+/// Every option except those that only a client has, such as [`Builder::connect_timeout`], is a default for the client's locks. A
 /// [`Lock`] can override it.
 ///
 /// # Examples

@@ -21,6 +21,10 @@ macro_rules! client_setters {
             /// answers: 50 ms to 60 s, default 2 s. A connection takes up to four round trips. Only a client has this
             /// option.
             connect_timeout: Duration => connect_timeout;
+            /// Sets after how long without traffic a TCP connection is probed, in whole seconds: 1 s to 9 h, default 60 s,
+            /// zero for never. So what is between here and the node does not take it for unused, and one that was dropped
+            /// without a word ends. Only a client has this option.
+            keepalive: Duration => keepalive;
             /// Sets the text before each name: the key of a lock is this text and then the lock's name; 0 to 511 bytes,
             /// default none. The limits of names apply to the whole. Errors and inspection show the whole. Only a
             /// client has this option.

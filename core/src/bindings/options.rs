@@ -70,7 +70,7 @@ pub fn invalid_argument(argument: &str, message: String) -> Error {
 
 /// Options of other libraries, in lower case without underscores, with a hint: a text, an option of this library, a
 /// text.
-const FOREIGN: [(&str, [&str; 3]); 21] = [
+const FOREIGN: [(&str, [&str; 3]); 23] = [
     (
         "host hostname port db database username user password passwd ssl tls unixsocketpath socket",
         ["write it into the node's address: redis://user:password@host:port/db, or rediss:// for TLS", "", ""],
@@ -104,6 +104,7 @@ const FOREIGN: [(&str, [&str; 3]); 21] = [
         "connecttimeout",
         ["give it to the client as ", "connect_timeout", ": it is for the connections of all its locks"],
     ),
+    ("keepalive", ["give it to the client as ", "keepalive", ": it is for the connections of all its locks"]),
     ("keyprefix", ["give it to the client as ", "key_prefix", ": all locks of a client have the same"]),
     ("credentials", ["give it to the client as ", "credentials", ": all locks of a client log in with the same"]),
     ("passwordfile", ["give it to the client as ", "password_file", ": all locks of a client log in with the same"]),
@@ -116,6 +117,7 @@ const FOREIGN: [(&str, [&str; 3]); 21] = [
     ("sslkeyfile keyfile", ["use ", "tls_key", ", an option of the client"]),
     ("prefix namespace", ["use ", "key_prefix", ", an option of the client"]),
     ("socketconnecttimeout connectiontimeout", ["use ", "connect_timeout", ", an option of the client"]),
+    ("socketkeepalive socketkeepaliveoptions tcpkeepalive", ["use ", "keepalive", ", an option of the client"]),
     ("blocking", ["give it to acquire, or use ", "timeout", " 0 for one try"]),
 ];
 

@@ -55,6 +55,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     connect_timeout: Option<Duration>,
 
+    /// Time without traffic after which a TCP connection is probed; 0s for never [default: 60s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    keepalive: Option<Duration>,
+
     /// Longest wait for the answer of a node [default: 500ms, or a quarter of the ttl]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     node_timeout: Option<Duration>,
@@ -78,6 +82,7 @@ impl Args {
         builder = with(builder, self.tls_key.as_ref(), Builder::tls_key);
         builder = with(builder, self.tls_server_name.as_ref(), Builder::tls_server_name);
         builder = with(builder, self.connect_timeout, Builder::connect_timeout);
+        builder = with(builder, self.keepalive, Builder::keepalive);
         builder = with(builder, self.node_timeout, Builder::node_timeout);
         Ok(builder.build()?)
     }

@@ -73,6 +73,7 @@ async fn ask(
 ) {
     let settings = &context.spec.settings;
     let connections = connections.unwrap_or_else(|| context.set().connections(&Handle::current()));
+    connections.discard_if_idle(NODE);
     tokio::select! {
         biased;
         () = caller.closed() => return,
@@ -246,6 +247,7 @@ impl Inner {
 
     /// Returns a connection for the release as soon as there is one, or `None` if the key has expired.
     async fn connect(&self, connections: &Arc<Connections>, caller: &mut Caller) -> Option<Connection> {
+        connections.discard_if_idle(NODE);
         connections.connect_quorum(connections.connect_limit()).await;
         for attempt in 0.. {
             match connections.get(NODE, false).await {

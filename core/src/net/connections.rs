@@ -20,7 +20,9 @@
 //!   next caller builds others, because a later runtime may get the same id.
 //! - The connection breaks: the request that fails on it empties the slot. In the background it is emptied at once, the
 //!   event sinks are notified of that and of the next connection, and [`mend`] retries for some seconds.
-//! - The node is silent: a second miss in a row empties the slot, or a black hole would be kept for ever.
+//! - The node is silent: a second miss in a row empties the slot, or a black hole would be kept for ever. On a connection
+//!   that was *idle*, the first miss does. A request on it also has another connection made, and where that comes first,
+//!   it is in the place of the idle one, which a middlebox has forgotten: see [`Connections::unless_forgotten`].
 //! - The runtime is not driven, as between two blocking calls: everything above waits, and no state is lost.
 //! - A caller never polls its future again: its requests stop counting after [`REQUEST_TIMEOUT`] and block no other
 //!   caller.
@@ -47,7 +49,7 @@ use crate::net::timers::Deadlines;
 use crate::protocol::cluster::Redirect;
 use crate::protocol::place::Place;
 use crate::protocol::quorum::{NodeMask, quorum};
-use crate::protocol::request::Keys;
+use crate::protocol::request::{Keys, Reply};
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::event_loop::EventLoop;
 use crate::sys::future::notified_until;
@@ -77,6 +79,13 @@ const RESPITES: u32 = 8;
 
 /// Misses in a row after which a connection is discarded.
 const MISSES_MAX: u32 = 2;
+
+/// After so long without an answer, a connection is idle: something between here and the node may have forgotten it.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// The part of `node_timeout` for which a request on an idle connection is awaited before another connection is made.
+/// Nearly every connection still works, and is not to be replaced for every caller that comes now and then.
+const HEAD_START: u32 = 4;
 
 /// The nodes of a set and what is known about them, shared by all connections to them.
 #[derive(Debug)]
@@ -168,6 +177,8 @@ pub(crate) struct Connections {
 struct Slot {
     state: Mutex<State>,
     misses: AtomicU32,
+    /// When the node last answered on the connection, or when it was made, in nanoseconds.
+    heard: AtomicU64,
     /// Whether a request was answered on the connection.
     worked: AtomicBool,
     /// Whether a quorum needs the connection that is being made.
@@ -538,6 +549,7 @@ impl Connections {
             state.again = server_info.again;
             state.failure = None;
             slot.misses.store(0, Ordering::Relaxed);
+            slot.heard.store(now.nanos(), Ordering::Relaxed);
             slot.worked.store(false, Ordering::Relaxed);
             // Waiters that asked while the node was away have no report from it.
             (std::mem::replace(&mut state.is_again, true) || self.is_tracking(), state.connection.replace(connection))
@@ -572,18 +584,65 @@ impl Connections {
 
     /// Records a reply from `node`.
     pub(crate) fn record_reply(&self, node: usize) {
-        let slot = &self.slots[node];
+        let (slot, now) = (&self.slots[node], self.clock.now());
         slot.misses.store(0, Ordering::Relaxed);
+        slot.heard.store(now.nanos(), Ordering::Relaxed);
         if !slot.worked.load(Ordering::Relaxed) {
             slot.worked.store(true, Ordering::Relaxed);
             self.members.nodes[node].endpoint.pace.worked();
         }
-        self.members.health.record_reply(node, self.clock.now());
+        self.members.health.record_reply(node, now);
     }
 
-    /// Records that `node` did not answer in time. Discards its connection after two misses in a row.
+    /// Whether nothing was heard from `node` on its connection for so long that the connection may not exist any more.
+    pub(crate) fn is_idle(&self, node: usize, now: Moment) -> bool {
+        Moment::from_nanos(self.slots[node].heard.load(Ordering::Relaxed)).after(IDLE) < now
+    }
+
+    /// Awaits `answer` of `node` on `connection`, which was idle. After a part of `node_timeout`, another connection is
+    /// made. If that comes first, the node answers, and not on this connection: the request fails as on one that has
+    /// ended, although it may still be executed. Cancel safe.
+    pub(crate) async fn unless_forgotten(
+        self: &Arc<Self>,
+        node: usize,
+        connection: &Connection,
+        node_timeout: Duration,
+        answer: impl Future<Output = Result<Reply, Failure>>,
+    ) -> Result<Reply, Failure> {
+        let mut answer = pin!(answer);
+        if let Some(answer) = self.clock.timeout(node_timeout / HEAD_START, answer.as_mut()).await {
+            return answer;
+        }
+        self.connect_beside(node);
+        let is_other = || self.current(node).filter(|current| !current.same(connection)).map(drop);
+        tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = notified_until(&self.changed, is_other) => Err(Failure::Closed),
+        }
+    }
+
+    /// Connects to `node` once more, and keeps its connection until there is another.
+    fn connect_beside(self: &Arc<Self>, node: usize) {
+        self.slots[node].urgent.store(true, Ordering::Relaxed);
+        if !std::mem::replace(&mut self.slots[node].state().connecting, true) {
+            self.spawn_connecting(node, None);
+        }
+    }
+
+    /// Discards the connection to `node` if it is idle, for a request that must not be sent twice.
+    pub(crate) fn discard_if_idle(&self, node: usize) {
+        if self.is_idle(node, self.clock.now()) {
+            self.take(node, Failure::Closed, |_| true);
+        }
+    }
+
+    /// Records that `node` did not answer in time. Discards its connection after two misses in a row, or if it was idle
+    /// when it was asked.
     pub(crate) fn record_timeout(&self, node: usize) {
-        if self.slots[node].misses.fetch_add(1, Ordering::Relaxed) + 1 >= MISSES_MAX {
+        let asked = Moment::from_nanos(self.slots[node].lagging_since.load(Ordering::Relaxed));
+        let misses = self.slots[node].misses.fetch_add(1, Ordering::Relaxed) + 1;
+        if misses >= MISSES_MAX || self.is_idle(node, asked) {
             self.slots[node].misses.store(0, Ordering::Relaxed);
             self.discard(node);
         }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
@@ -30,11 +31,16 @@ use crate::sys::clock::Clock;
 /// The time for which an address is tried alone. RFC 8305, section 5, recommends it.
 const HEAD_START: Duration = Duration::from_millis(250);
 
+/// The probes of an idle connection that have to be unanswered before it ends.
+const PROBES: u32 = 3;
+
 /// A way to a server's stream.
 #[derive(Debug)]
 pub(crate) struct Dialer {
     target: Target,
     tls: Option<Arc<Tls>>,
+    /// After how long an idle connection is probed; zero if it is not.
+    keepalive: Duration,
     resolver: Resolver,
 }
 
@@ -57,9 +63,10 @@ enum Resolver {
 }
 
 impl Dialer {
-    /// Makes a dialer for a server, with `tls` if the connection is to be encrypted.
-    pub(crate) fn new(target: Target, tls: Option<Arc<Tls>>) -> Self {
-        Self { target, tls, resolver: Resolver::System }
+    /// Makes a dialer for a server, with `tls` if the connection is to be encrypted. Its connections are probed when they
+    /// were idle for `keepalive`, unless that is zero.
+    pub(crate) fn new(target: Target, tls: Option<Arc<Tls>>, keepalive: Duration) -> Self {
+        Self { target, tls, keepalive, resolver: Resolver::System }
     }
 
     /// Dials. Sets no time limit. Cancel safe.
@@ -87,7 +94,7 @@ impl Dialer {
             Failure::Unreachable(format!("the host's name cannot be resolved: {error}").into())
         })?;
         let addresses = in_turn(&addresses);
-        race(addresses.clone().into_iter().map(connect_tcp), clock)
+        race(addresses.clone().into_iter().map(|address| connect_tcp(address, self.keepalive)), clock)
             .await
             .map_err(|errors| Failure::Unreachable(unreachable(&addresses, &errors).into()))
     }
@@ -167,10 +174,16 @@ async fn next_finished<F: Future>(running: &mut Vec<Pin<Box<F>>>) -> F::Output {
     .await
 }
 
-async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
+async fn connect_tcp(address: SocketAddr, keepalive: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
     // A lock's requests are small and each is awaited: never hold one back to fill a packet.
     stream.set_nodelay(true)?;
+    if !keepalive.is_zero() {
+        // As servers do it: three probes, which take as long together as the connection was idle before.
+        let interval = (keepalive / PROBES).max(Duration::from_secs(1));
+        let probes = TcpKeepalive::new().with_time(keepalive).with_interval(interval).with_retries(PROBES);
+        SockRef::from(&stream).set_tcp_keepalive(&probes)?;
+    }
     Ok(stream)
 }
 
@@ -255,6 +268,7 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_millis(300);
+    const KEEPALIVE: Duration = Duration::from_secs(60);
 
     fn address(last: u8) -> SocketAddr {
         SocketAddr::new(Ipv4Addr::new(127, 0, 0, last).into(), 6379)
@@ -299,7 +313,7 @@ mod tests {
     fn dialer(port: u16, addresses: &[IpAddr]) -> (Dialer, Arc<Mutex<Vec<IpAddr>>>) {
         let addresses = Arc::new(Mutex::new(addresses.to_vec()));
         let target = Target::Tcp { host: "name".into(), port, tls: false };
-        (Dialer { target, tls: None, resolver: Resolver::Fixed(Arc::clone(&addresses)) }, addresses)
+        (Dialer { target, tls: None, keepalive: KEEPALIVE, resolver: Resolver::Fixed(Arc::clone(&addresses)) }, addresses)
     }
 
     fn peer(stream: &Stream) -> IpAddr {
@@ -348,6 +362,19 @@ mod tests {
         assert_eq!(peer(&dialer.dial(&Clock::System).await.unwrap()), before);
         *addresses.lock().unwrap() = vec![after];
         assert_eq!(peer(&dialer.dial(&Clock::System).await.unwrap()), after);
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_probed_when_it_was_idle() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = connect_tcp(address, KEEPALIVE).await.unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
+        assert_eq!((socket.tcp_keepalive_interval().unwrap(), socket.tcp_keepalive_retries().unwrap()), (KEEPALIVE / 3, 3));
+        let stream = connect_tcp(address, Duration::ZERO).await.unwrap();
+        assert!(!SockRef::from(&stream).keepalive().unwrap());
     }
 
     #[tokio::test]

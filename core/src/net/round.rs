@@ -214,8 +214,8 @@ impl Round {
         via: Option<Connection>,
         by: Eval,
     ) -> Pin<Box<dyn Future<Output = Asked> + Send>> {
-        let (connections, footprint, urgent) =
-            (Arc::clone(&self.connections), Arc::clone(&self.footprint), self.urgent);
+        let (connections, footprint, urgent, node_timeout) =
+            (Arc::clone(&self.connections), Arc::clone(&self.footprint), self.urgent, self.node_timeout);
         Box::pin(async move {
             let connection = match via.or_else(|| connections.current(node)) {
                 Some(connection) => connection,
@@ -226,14 +226,20 @@ impl Round {
             };
             let _watched = connections.track_request(node);
             let sent = connections.clock.now();
-            let answer = if request.action.creates() {
-                let create = footprint.sent(node, &connection, sent);
-                let answer = connection.call(&request, by).await;
-                footprint.answered(node, create, &answer);
-                answer
+            let create = request.action.creates().then(|| footprint.sent(node, &connection, sent));
+            let answer = if connections.is_idle(node, sent)
+                && connections.is_current(node, &connection)
+                && request.action.can_be_given_up()
+            {
+                let answer = connection.call(&request, by);
+                // On the heap, because few connections are idle.
+                Box::pin(connections.unless_forgotten(node, &connection, node_timeout, answer)).await
             } else {
                 connection.call(&request, by).await
             };
+            if let Some(create) = create {
+                footprint.answered(node, create, &answer);
+            }
             if answer.is_ok() {
                 let took = connections.clock.now().since(sent);
                 connections.members.nodes[node].endpoint.traffic.answered(&request, took);

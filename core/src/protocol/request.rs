@@ -245,6 +245,12 @@ impl Action {
         !self.creates() && !matches!(self, Self::SetnxRelease { .. } | Self::Withdraw)
     }
 
+    /// Returns whether it may be given up after it was sent, and asked anew over another connection: a fresh token makes
+    /// up for a create that is executed after all.
+    pub(crate) fn can_be_given_up(&self) -> bool {
+        self.is_repeatable() || matches!(self, Self::Acquire { .. })
+    }
+
     /// Returns whether a request about several names can be made of requests about each.
     pub(crate) fn is_divisible(&self) -> bool {
         matches!(self, Self::Extend { .. } | Self::Release { .. } | Self::Inspect { .. })

@@ -62,6 +62,7 @@ enum Way {
     Primary {
         sentinels: Arc<Sentinels>,
         tls: Option<Arc<Tls>>,
+        keepalive: Duration,
         /// To the primary that they named last.
         dialer: Mutex<Option<(Place, Arc<Dialer>)>>,
     },
@@ -72,10 +73,12 @@ impl Way {
     async fn stream(&self, clock: &Clock) -> Result<Stream, Failure> {
         match self {
             Self::Server(dialer) => dialer.dial(clock).await,
-            Self::Primary { sentinels, tls, dialer } => {
+            Self::Primary { sentinels, tls, keepalive, dialer } => {
                 let place = sentinels.primary().await?;
-                let dialer =
-                    dialer_to(place, tls.as_deref(), &mut dialer.lock().expect("no panic while holding this"))?;
+                let dialer = {
+                    let mut last = dialer.lock().expect("no panic while holding this");
+                    dialer_to(place, tls.as_deref(), *keepalive, &mut last)?
+                };
                 dialer.dial(clock).await
             }
         }
@@ -83,7 +86,12 @@ impl Way {
 }
 
 /// Returns the dialer to `place`, which `last` keeps.
-fn dialer_to(place: Place, tls: Option<&Tls>, last: &mut Option<(Place, Arc<Dialer>)>) -> Result<Arc<Dialer>, Failure> {
+fn dialer_to(
+    place: Place,
+    tls: Option<&Tls>,
+    keepalive: Duration,
+    last: &mut Option<(Place, Arc<Dialer>)>,
+) -> Result<Arc<Dialer>, Failure> {
     if let Some((known, dialer)) = last
         && *known == place
     {
@@ -92,7 +100,7 @@ fn dialer_to(place: Place, tls: Option<&Tls>, last: &mut Option<(Place, Arc<Dial
     let tls = tls.map(|tls| tls.to(&place.host)).transpose();
     let tls = tls.map_err(|error| Failure::Tls(error.to_string().into()))?.map(Arc::new);
     let target = Target::Tcp { host: place.host.clone(), port: place.port, tls: tls.is_some() };
-    let dialer = Arc::new(Dialer::new(target, tls));
+    let dialer = Arc::new(Dialer::new(target, tls, keepalive));
     *last = Some((place, Arc::clone(&dialer)));
     Ok(dialer)
 }
@@ -128,8 +136,10 @@ impl RedisNode {
     ) -> Self {
         Self {
             way: match sentinels {
-                Some(sentinels) => Way::Primary { sentinels, tls, dialer: Mutex::default() },
-                None => Way::Server(Dialer::new(address.target().clone(), tls)),
+                Some(sentinels) => {
+                    Way::Primary { sentinels, tls, keepalive: address.keepalive(), dialer: Mutex::default() }
+                }
+                None => Way::Server(Dialer::new(address.target().clone(), tls, address.keepalive())),
             },
             logins: LoginSource::of(address, logins),
             address: address.clone(),

@@ -114,7 +114,7 @@ impl SentinelAccess {
         let security = address.tls().map(|options| Tls::new(options, &sentinels[0].0)).transpose()?;
         let dialer = |(host, port): &(String, u16)| {
             let security = security.as_ref().map(|security| security.to(host)).transpose()?.map(Arc::new);
-            Ok(Dialer::new(Target::Tcp { host: host.clone(), port: *port, tls: *tls }, security))
+            Ok(Dialer::new(Target::Tcp { host: host.clone(), port: *port, tls: *tls }, security, address.keepalive()))
         };
         let dialers = sentinels.iter().map(dialer).collect::<Result<_, Error>>()?;
         let (user, file) = address.sentinel_login();

@@ -109,7 +109,7 @@ impl Dialed {
         let login = self.login.login().await.map_err(Failure::NoLogin)?;
         let tls = self.tls_to(&place.host).map_err(|error| Failure::Tls(error.to_string().into()))?;
         let target = self.address.of_server(&place.host, place.port).target().clone();
-        let stream: Stream = Dialer::new(target, tls).dial(clock).await?;
+        let stream: Stream = Dialer::new(target, tls, self.address.keepalive()).dial(clock).await?;
         let line = Pipeline::open(&Handle::current(), stream, false, Box::new(|_| {}));
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);

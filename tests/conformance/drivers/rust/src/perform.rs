@@ -74,6 +74,9 @@ macro_rules! set_client {
         if let Some(value) = options.remove("connect_timeout_ms") {
             builder = builder.connect_timeout(duration("connect_timeout_ms", &value)?);
         }
+        if let Some(value) = options.remove("keepalive_ms") {
+            builder = builder.keepalive(duration("keepalive_ms", &value)?);
+        }
         if let Some(Value::String(key_prefix)) = options.remove("key_prefix") {
             builder = builder.key_prefix(key_prefix);
         }
