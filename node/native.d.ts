@@ -156,7 +156,7 @@ export interface Known {
   /** Its name. */
   name: string
   /** The kind of its values. */
-  kind: 'duration' | 'timeout' | 'flag' | 'text'
+  kind: 'duration' | 'timeout' | 'flag' | 'count' | 'text'
   /** Whether only clients have it. */
   ofClient: boolean
 }

@@ -15,7 +15,8 @@ use url::{Host, ParseError, Url};
 use crate::credentials::{Provider, Secret};
 use crate::error::Error;
 use crate::options::{
-    CONNECT_TIMEOUT_DEFAULT, KEEPALIVE_DEFAULT, Options, check_paths, checked_connect_timeout, checked_keepalive,
+    CONNECT_TIMEOUT_DEFAULT, KEEPALIVE_DEFAULT, MAX_CONNECTIONS_DEFAULT, Options, check_paths, checked_connect_timeout,
+    checked_keepalive, checked_max_connections,
 };
 
 /// The address of an unconfigured server.
@@ -81,11 +82,13 @@ pub(crate) enum Target {
     Memory { name: String },
 }
 
-/// One client's nodes in the given order, 1 to 15 without duplicates, and the limit for one connection. Cheap to clone.
+/// One client's nodes in the given order, 1 to 15 without duplicates, the limit for one connection, and how many callers
+/// may have connections. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Addresses {
     nodes: Arc<[Address]>,
     connect_timeout: Duration,
+    max_connections: usize,
 }
 
 impl Address {
@@ -343,7 +346,11 @@ impl Addresses {
             }
             nodes.push(node);
         }
-        Ok(Self { nodes: nodes.into(), connect_timeout: CONNECT_TIMEOUT_DEFAULT })
+        Ok(Self {
+            nodes: nodes.into(),
+            connect_timeout: CONNECT_TIMEOUT_DEFAULT,
+            max_connections: MAX_CONNECTIONS_DEFAULT,
+        })
     }
 
     /// Returns the same nodes with a client's options, which count where an address leaves something out.
@@ -354,6 +361,7 @@ impl Addresses {
         }
         let connect_timeout = checked_connect_timeout(options.connect_timeout)?;
         let keepalive = checked_keepalive(options.keepalive)?;
+        let max_connections = checked_max_connections(options.max_connections)?;
         check_paths(options)?;
         let defaults = TlsOptions {
             ca: options.tls_ca.clone(),
@@ -378,13 +386,18 @@ impl Addresses {
             }
             Ok(node)
         });
-        Ok(Self { nodes: nodes.collect::<Result<_, _>>()?, connect_timeout })
+        Ok(Self { nodes: nodes.collect::<Result<_, _>>()?, connect_timeout, max_connections })
     }
 
     /// Returns the limit for one connection. It is part of the nodes' identity: clients with different limits do not
     /// share connections.
     pub(crate) fn connect_timeout(&self) -> Duration {
         self.connect_timeout
+    }
+
+    /// Returns how many callers that drive themselves may have connections, which is part of the identity too.
+    pub(crate) fn max_connections(&self) -> usize {
+        self.max_connections
     }
 
     #[cfg(test)]

@@ -52,6 +52,11 @@ const KEEPALIVE_LEAST: Duration = Duration::from_secs(1);
 /// The operating system's limit is 32,767 s.
 const KEEPALIVE_MOST: Duration = hours(9);
 
+/// Enough for a program that mostly does other things between its locks. More callers share the background's connections.
+pub(crate) const MAX_CONNECTIONS_DEFAULT: usize = 8;
+/// A thread pool is seldom larger, and servers have limits too.
+const MAX_CONNECTIONS_MOST: u32 = 64;
+
 /// A node that needs a longer quarantine should be taken off the list.
 const RESTART_DELAY_MOST: Duration = hours(24 * 7);
 
@@ -173,6 +178,8 @@ pub enum Kind {
     Timeout,
     /// On or off.
     Flag,
+    /// A whole number.
+    Count,
     /// A text.
     Text,
     /// The path of a file.
@@ -190,6 +197,8 @@ pub enum Value {
     Timeout(Option<Duration>),
     /// Of [`Kind::Flag`].
     Flag(bool),
+    /// Of [`Kind::Count`].
+    Count(u32),
     /// Of [`Kind::Text`].
     Text(String),
     /// Of [`Kind::Path`].
@@ -211,6 +220,12 @@ impl From<Option<Duration>> for Value {
 impl From<bool> for Value {
     fn from(flag: bool) -> Self {
         Self::Flag(flag)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(count: u32) -> Self {
+        Self::Count(count)
     }
 }
 
@@ -314,6 +329,7 @@ options! {
     protocol: Protocol, Lock, Text(given) => Protocol::named(&given)?;
     connect_timeout: Duration, Client, Duration(given) => given;
     keepalive: Duration, Client, Duration(given) => given;
+    max_connections: u32, Client, Count(given) => given;
     key_prefix: Arc<str>, Client, Text(given) => given.into();
     password_file: Arc<Path>, Client, Path(given) => given.into();
     tls_ca: Arc<Path>, Client, Path(given) => given.into();
@@ -472,6 +488,20 @@ pub(crate) fn checked_keepalive(keepalive: Option<Duration>) -> Result<Duration,
     Ok(keepalive)
 }
 
+/// Checks how many callers may drive connections of their own, an option of a client.
+pub(crate) fn checked_max_connections(max_connections: Option<u32>) -> Result<usize, Error> {
+    match max_connections {
+        None => Ok(MAX_CONNECTIONS_DEFAULT),
+        Some(count @ 1..=MAX_CONNECTIONS_MOST) => Ok(count as usize),
+        Some(count) => {
+            let rest = format!(
+                " is {count}, but must be from 1 to {MAX_CONNECTIONS_MOST}; leave it out for {MAX_CONNECTIONS_DEFAULT}"
+            );
+            Err(Error::about("max_connections", rest))
+        }
+    }
+}
+
 /// Checks the options of a client that name files or a server.
 pub(crate) fn check_paths(options: &Options) -> Result<(), Error> {
     let paths = [
@@ -595,6 +625,7 @@ mod tests {
         /// `None` for the default.
         connect_timeout_ms: Option<f64>,
         keepalive_ms: Option<f64>,
+        max_connections: Option<usize>,
         #[serde(flatten)]
         _of_client: Map<String, Json>,
     }
@@ -624,6 +655,7 @@ mod tests {
                 Kind::Duration => Value::Duration(duration()),
                 Kind::Timeout => Value::Timeout((!value.is_null()).then(duration)),
                 Kind::Flag => Value::Flag(value.as_bool().expect("true or false")),
+                Kind::Count => Value::Count(value.as_u64().expect("a number").try_into().unwrap()),
                 Kind::Text => Value::Text(value.as_str().expect("a text").to_owned()),
                 Kind::Path => Value::Path(value.as_str().expect("a path").into()),
             };
@@ -657,13 +689,16 @@ mod tests {
             let checked = options(&case.options).and_then(|options| {
                 check_paths(&options)?;
                 let connecting = checked_connect_timeout(options.connect_timeout)?;
-                Ok((options.check(&default_label(), 1)?, connecting, checked_keepalive(options.keepalive)?))
+                let connections = checked_max_connections(options.max_connections)?;
+                let of_client = (connecting, checked_keepalive(options.keepalive)?, connections);
+                Ok((options.check(&default_label(), 1)?, of_client))
             });
             match (checked, case.ok, case.error) {
                 (Ok(checked), Some(ok), None) => {
                     let connecting = ok.connect_timeout_ms.map_or(CONNECT_TIMEOUT_DEFAULT, ms);
                     let keepalive = ok.keepalive_ms.map_or(KEEPALIVE_DEFAULT, ms);
-                    assert_eq!(checked, (settings(ok), connecting, keepalive), "{}", case.name);
+                    let connections = ok.max_connections.unwrap_or(MAX_CONNECTIONS_DEFAULT);
+                    assert_eq!(checked, (settings(ok), (connecting, keepalive, connections)), "{}", case.name);
                 }
                 (Err(error), None, Some(refusal)) => {
                     assert_eq!(error.code(), refusal.code, "{}", case.name);

@@ -17,7 +17,7 @@ pub struct Known {
     /// Its name.
     pub name: String,
     /// The kind of its values.
-    #[napi(ts_type = "'duration' | 'timeout' | 'flag' | 'text'")]
+    #[napi(ts_type = "'duration' | 'timeout' | 'flag' | 'count' | 'text'")]
     pub kind: &'static str,
     /// Whether only clients have it.
     pub of_client: bool,
@@ -32,6 +32,7 @@ pub fn known_options() -> Vec<Known> {
             Kind::Duration => "duration",
             Kind::Timeout => "timeout",
             Kind::Flag => "flag",
+            Kind::Count => "count",
             Kind::Text | Kind::Path => "text",
         },
         of_client: row.scope == Scope::Client,
@@ -47,6 +48,7 @@ pub(crate) fn read_options(values: Option<Vec<Unknown<'_>>>) -> Result<Options, 
         let value = match (row.kind, value) {
             (_, Either5::A(())) => continue,
             (Kind::Timeout, Either5::B(amount)) => Value::Timeout(Unit::Millis.timeout(row.name, amount)?),
+            (Kind::Count, Either5::B(count)) => Value::Count(whole(row.name, count)?),
             (_, Either5::B(amount)) => Value::Duration(Unit::Millis.duration(row.name, amount)?),
             (_, Either5::C(flag)) => Value::Flag(flag),
             (Kind::Path, Either5::D(path)) => Value::Path(path.into()),
@@ -57,6 +59,12 @@ pub(crate) fn read_options(values: Option<Vec<Unknown<'_>>>) -> Result<Options, 
         (row.set)(&mut options, value)?;
     }
     Ok(options)
+}
+
+/// Converts a number that has to be whole.
+fn whole(option: &str, count: f64) -> Result<u32, Error> {
+    let wrong = |_| invalid_argument(option, format!("{} is {count}, but must be a whole number", camel(option)));
+    count.to_string().parse().map_err(wrong)
 }
 
 /// Converts a value by its type. If napi tried one type after another, it would write a message for each wrong one.

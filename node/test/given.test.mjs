@@ -162,6 +162,8 @@ test("the time for a connection is an option of a client", async () => {
     assert.equal(error.option, "connectTimeout");
   }
   await refused(() => redlock.lock("foo", { connectTimeout: 1_000 }), "give it to the client as connectTimeout");
+  await refused(() => new Redlock("memory://a", { maxConnections: 1.5 }), "maxConnections is 1.5", "a whole number");
+  await refused(() => new Redlock("memory://a", { maxConnections: "8" }), "maxConnections must be a whole number");
 });
 
 test("a server that says nothing is given the time for a connection", async () => {

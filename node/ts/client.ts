@@ -9,6 +9,7 @@ import { type Locked, wrap } from "./locked.js";
 import { Templates } from "./template.js";
 import {
   CLIENT_OPTIONS,
+  COUNT,
   checkedName,
   checkedNames,
   checkedNodes,
@@ -18,7 +19,6 @@ import {
   LOCK_OPTIONS,
   NAME_OPTIONS,
   type Name,
-  PERMITS,
 } from "./validate.js";
 
 /**
@@ -105,6 +105,11 @@ export interface ClientOptions extends LockOptions {
    * is between here and the node does not take it for unused. Only clients have this option.
    */
   readonly keepalive?: number | null | undefined;
+  /**
+   * How many connections to each node blocking callers of this process may have; 1 to 64, default 8. Node has none: its
+   * calls share the connections of the background, of which there are two. Only clients have this option.
+   */
+  readonly maxConnections?: number | null | undefined;
   /**
    * The key of a lock is this text and then the lock's name: 0 to 511 bytes of UTF-8, default none. The limits of names
    * apply to the whole. Errors and inspection show the whole. Only clients have this option.
@@ -408,7 +413,7 @@ export class Redlock {
    */
   semaphore(name: string | Uint8Array, permits: number, options?: LockOptions): Lock {
     const right = checkedName(name);
-    expect("permits", permits, PERMITS);
+    expect("permits", permits, COUNT);
     const known = this.#ofSemaphores.get(permits);
     const templates = known ?? this.#templatesFor(permits);
     const template = templates.of(right, checkedOptions(options, LOCK_OPTIONS));
@@ -490,7 +495,7 @@ export class Redlock {
    */
   async inspectSemaphore(name: string | Uint8Array, permits: number): Promise<LockView[]> {
     const bytes = checkedName(name);
-    expect("permits", permits, PERMITS);
+    expect("permits", permits, COUNT);
     this.#provider?.refuseOwn();
     const id = unwrap(inspectSemaphore(queue(), this.#client, bytes, permits));
     return (unwrap(await outcome(id)) as NativeView[]).map(viewOf);

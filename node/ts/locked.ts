@@ -3,7 +3,7 @@
 import type { NameOptions, Redlock } from "./client.js";
 import { LockInvalidArgument, LockTimeout } from "./errors.js";
 import type { Lock } from "./lock.js";
-import { BOOLEAN, checked, NAME_OPTIONS, PERMITS } from "./validate.js";
+import { BOOLEAN, checked, COUNT, NAME_OPTIONS } from "./validate.js";
 
 /** The options of a function that runs under a lock: those of its locks, and its own. */
 export interface LockedOptions extends NameOptions {
@@ -65,7 +65,7 @@ export function wrap(client: () => Redlock, name: unknown, options: unknown, fn:
   if (typeof fn !== "function") {
     throw new LockInvalidArgument("locked(name, options, fn) takes the function last; without options, pass undefined");
   }
-  const kinds = { ...NAME_OPTIONS, permits: PERMITS, skipIfHeld: BOOLEAN, passLock: BOOLEAN };
+  const kinds = { ...NAME_OPTIONS, permits: COUNT, skipIfHeld: BOOLEAN, passLock: BOOLEAN };
   const given = checked(options as LockedOptions | undefined, kinds, "{ ttl: 10_000, skipIfHeld: true }") ?? {};
   const { permits, skipIfHeld = false, passLock = false, ...own } = given;
   const lockOptions: NameOptions = skipIfHeld ? { timeout: 0, ...own } : own;

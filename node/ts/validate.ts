@@ -18,7 +18,7 @@ export const TEXT: Kind = {
   says: "a string without lone surrogates",
   fits: (value) => typeof value === "string" && value.isWellFormed(),
 };
-export const PERMITS: Kind = { says: "a whole number", fits: (value) => typeof value === "number" };
+export const COUNT: Kind = { says: "a whole number", fits: (value) => typeof value === "number" };
 const LOGINS: Kind = { says: "a function that returns a login", fits: (value) => typeof value === "function" };
 export const SIGNAL: Kind = {
   says: "an AbortSignal",
@@ -38,6 +38,7 @@ const KINDS = {
   duration: orNull(MILLISECONDS),
   timeout: MILLISECONDS_OR_NULL,
   flag: orNull(BOOLEAN),
+  count: orNull(COUNT),
   text: orNull(TEXT),
 };
 const OPTIONS = knownOptions();

@@ -104,6 +104,10 @@ class ClientOptions(Options, total=False):
     """After how long without traffic a TCP connection is probed: 1 s to 9 h, default 60 s, 0 for never. So what is
     between here and the node does not take it for unused. Only clients have this option."""
 
+    max_connections: int | None
+    """How many connections to each node blocking calls may have: 1 to 64, default 8. More threads at a time share those
+    of the background, of which there are two, as asyncio does. Only clients have this option."""
+
     key_prefix: str | None
     """The key of a lock is this text and then the lock's name: 0 to 511 bytes of UTF-8, default none. The limits of
     names apply to the whole. Errors and inspection show the whole. Only clients have this option."""

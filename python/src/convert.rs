@@ -42,6 +42,11 @@ fn value(&Row { name, kind, .. }: &Row, given: &Bound<'_, PyAny>) -> PyResult<Va
             Ok(flag) => Value::Flag(flag.is_true()),
             Err(_) => return wrong_type(name, name, given, "True or False"),
         },
+        Kind::Count if !is_int(given) => return wrong_type(name, name, given, "an int"),
+        Kind::Count => match given.extract() {
+            Ok(count) => Value::Count(count),
+            Err(_) => return Err(invalid(given.py(), name, format!("{name} is {given}, but must be a small number"))),
+        },
         Kind::Text => Value::Text(text(name, name, given, "a str")?),
         Kind::Path => match given.extract() {
             Ok(path) => Value::Path(path),
@@ -55,6 +60,7 @@ pub(crate) fn shown(py: Python<'_>, value: Value) -> PyResult<String> {
     let value = match value {
         Value::Duration(duration) | Value::Timeout(Some(duration)) => duration.as_secs_f64().into_bound_py_any(py)?,
         Value::Flag(flag) => flag.into_bound_py_any(py)?,
+        Value::Count(count) => count.into_bound_py_any(py)?,
         Value::Text(text) => text.into_bound_py_any(py)?,
         Value::Path(path) => path.into_os_string().into_bound_py_any(py)?,
         Value::Timeout(None) | Value::BuiltIn => py.None().into_bound(py),

@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import queue
+import resource
 import signal
 import subprocess
 import tempfile
@@ -216,6 +217,10 @@ class Driver:
         """What the process has logged since the last call."""
         events: list[Json] = self.call("events")["events"]
         return events
+
+    def limit_open_files(self, most: int) -> None:
+        """Lets the process open no file beyond so many."""
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (most, most))
 
     def freeze(self) -> None:
         """Stops the process without ending it, as a suspend or a long pause does."""

@@ -36,6 +36,9 @@ IMPATIENT_MS = 300
 HOUR_US = 3_600_000_000
 IDLE_S = 5.1
 """After so long without an answer, the library does not trust a connection."""
+THREADS = 500
+OWN_CONNECTIONS, SHARED_CONNECTIONS = 8, 2
+"""The default of `max_connections`, and the connections of the background, to each node."""
 NAMES, ROUNDS, CROWD = 20, 3, 12
 
 
@@ -179,6 +182,25 @@ def test_idle_connections_that_a_firewall_has_forgotten(
             lock.release()
         network.let_go()
         until(lambda: not any(server.has(lock.name) for server in five_nodes for lock in acquirers + holders), "no key")
+
+
+@pytest.mark.parametrize("face", ["rust-blocking", "python"])
+def test_more_threads_than_connections(
+    drivers: Drivers, five_nodes: Cluster, network: Network, face: str, name: str
+) -> None:
+    """Those that come too many share the connections of the background. No call fails, though files are scarce."""
+    driver = drivers.start(face)
+    driver.limit_open_files(256)
+    client = driver.client(network.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
+
+    def use(i: int) -> None:
+        lock = client.lock(f"{name} {i}")
+        lock.acquire()
+        lock.release()
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(use, range(THREADS)))
+    assert all(proxy.accepted <= OWN_CONNECTIONS + SHARED_CONNECTIONS for proxy in network.proxies)
 
 
 @two_faces

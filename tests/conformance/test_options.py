@@ -22,6 +22,7 @@ PYTHON_TYPES = {
     "Duration": "Duration",
     "Timeout": "Duration",
     "Flag": "bool",
+    "Count": "int",
     "Text": r"str|Literal\[.+\]",
     "Path": r"str \| os\.PathLike\[str\]",
 }
@@ -29,6 +30,7 @@ NODE_TYPES = {
     "Duration": "number",
     "Timeout": "number",
     "Flag": "boolean",
+    "Count": "number",
     "Text": r'string|"\w+" \| .+',
     "Path": "string",
 }
@@ -68,7 +70,7 @@ def between(path: str, start: str, end: str = "\n}\n") -> str:
 
 def parsed(row: str) -> Option:
     """A row of the table."""
-    match = re.fullmatch(r"    (\w+): .+, (Lock|Client), (Duration|Timeout|Flag|Text|Path)\(given\) => .+;", row)
+    match = re.fullmatch(r"    (\w+): .+, (Lock|Client), (Duration|Timeout|Flag|Count|Text|Path)\(given\) => .+;", row)
     assert match, f"not a row of options: {row!r}"
     return Option(*match.groups())
 

@@ -77,7 +77,7 @@ def validity(won: Json, valid_ms: float) -> str | None:
     return f"valid for {won['remaining_ms']} instead of {valid_ms} ms, after a call of {took_ms} ms"
 
 
-OF_CLIENT = {"connect_timeout_ms", "keepalive_ms", "key_prefix", "password_file"}
+OF_CLIENT = {"connect_timeout_ms", "keepalive_ms", "max_connections", "key_prefix", "password_file"}
 OF_CLIENT |= {"tls_ca", "tls_cert", "tls_key", "tls_server_name"}
 """The options that only a client has."""
 

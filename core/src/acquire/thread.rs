@@ -1,28 +1,31 @@
 //! Calls on the calling thread, which drives the engine itself. Blocking Rust and the bindings stand on them.
 //!
 //! A call is *driven* on a runtime of the process's pool. An acquire that has to wait is then *parked*: the background
-//! waits, and the thread keeps neither a runtime nor a connection. What may interrupt either:
+//! waits, and the thread keeps neither a runtime nor a connection. A call is parked from its begin if its client has as
+//! many connections as it may: the background's are shared. What may interrupt either:
 //!
 //! - `interrupted` fails: the call's future is dropped, and the thread drives or awaits its clean-up for at most
 //!   [`CLEAN_UP`]. The background finishes a longer one.
 //! - `interrupted` has forked: in the child, the call ends at once and sends nothing.
 //! - A panic: it goes on to Rust callers. The functions for other languages turn it into an error.
 
+use std::convert::Infallible;
 use std::future::Future;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
+use tokio::sync::oneshot;
 
 use crate::acquire::Acquire;
 use crate::error::{Error, ErrorKind};
+use crate::hold::lease::Lease;
 use crate::hold::owner::LeaseOwner;
 use crate::process::Process;
 use crate::process::context::LockContext;
 use crate::sys::background;
-use crate::sys::runtimes::{self, Break};
+use crate::sys::runtimes::{self, Break, Idle, Seats};
 
 /// The time for which an interrupted call waits for its clean-up. The background finishes a longer one.
 const CLEAN_UP: Duration = Duration::from_millis(20);
@@ -51,38 +54,84 @@ impl<E> From<Break<E>> for Stop<E> {
     }
 }
 
-/// Drives `call` on the calling thread, if possible on `runtime`. A tokio context forbids that: there, the call runs in
-/// the background while the thread parks.
+/// The calls of a client: their process, and what they need to be driven.
+pub(crate) struct Caller<'a> {
+    pub(crate) process: &'a Arc<Process>,
+    /// The runtime whose connections know about the lock, if it has one.
+    pub(crate) runtime: Option<Id>,
+    /// The seats of the client's nodes; `None` for a call that asks no node.
+    pub(crate) seats: Option<&'a Arc<Seats>>,
+}
+
+impl<'a> Caller<'a> {
+    /// Returns the caller of a lock that is held, or was.
+    pub(crate) fn of(lease: &'a Lease, runtime: Option<Id>) -> Self {
+        Self { process: &lease.context.process, runtime, seats: Some(&lease.context.listed.seats) }
+    }
+
+    /// Returns the caller that asks nodes about a lock.
+    pub(crate) fn asking(context: &'a LockContext) -> Self {
+        Self { process: &context.process, runtime: None, seats: Some(&context.listed.seats) }
+    }
+
+    /// Takes a runtime to drive, unless it has to be left to others. A tokio context forbids to drive one.
+    fn idle(&self) -> Option<Idle> {
+        let process = self.process;
+        if Handle::try_current().is_ok() {
+            return None;
+        }
+        process.pool.take(&process.clock, &process.background, self.runtime, self.seats)
+    }
+}
+
+/// Drives `call` on the calling thread if it has a runtime. Else the call runs in the background while the thread parks.
 pub(crate) fn drive<T: Send + 'static>(
-    process: &Process,
-    runtime: Option<Id>,
+    caller: &Caller<'_>,
     call: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Error> {
-    if Handle::try_current().is_err() {
-        let (output, _) = process.pool.drive(&process.clock, runtime, call).map_err(no_event_queue)?;
-        return Ok(output);
+    let process = caller.process;
+    if let Some(idle) = caller.idle() {
+        return Ok(process.pool.drive(&process.clock, idle, call).0);
     }
-    process.background.start()?;
-    let (sender, receiver) = mpsc::sync_channel(1);
-    process.background.spawn(async move { drop(sender.send(call.await)) });
-    receiver.recv().map_err(|_| background::stopped())
+    match in_background(process, call, None::<fn() -> Result<(), Break<Infallible>>>) {
+        Ok(output) => Ok(output),
+        Err(Stop::Failed(error)) => Err(error),
+    }
+}
+
+/// Runs `call` in the background while the thread parks. If `interrupted` fails, the background drops it.
+fn in_background<T: Send + 'static, E>(
+    process: &Process,
+    call: impl Future<Output = T> + Send + 'static,
+    interrupted: Option<impl FnMut() -> Result<(), Break<E>>>,
+) -> Result<T, Stop<E>> {
+    let (mut sender, receiver) = oneshot::channel();
+    process.background.start()?.spawn(async move {
+        let output = tokio::select! {
+            biased;
+            () = sender.closed() => return,
+            output = call => output,
+        };
+        drop(sender.send(output));
+    });
+    Ok(runtimes::park_unless(receiver, interrupted)?.map_err(|_| background::stopped())?)
 }
 
 /// Works as [`drive`], but calls `interrupted`, if given, every 25 ms, and ends if that fails. `interrupted` may make
 /// such calls itself, and may fork. For callers of other languages: no panic may unwind into them, so it becomes an
 /// error. Not for a tokio context.
-pub(crate) fn drive_unless<T, E>(
-    process: &Process,
-    runtime: Option<Id>,
-    call: impl Future<Output = Result<T, Error>>,
+pub(crate) fn drive_unless<T: Send + 'static, E>(
+    caller: &Caller<'_>,
+    call: impl Future<Output = Result<T, Error>> + Send + 'static,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<T, Stop<E>> {
-    // This runtime's connections send the dropped call's clean-up, as far as they can at once.
-    let afterwards = process.shutdown.done(process.clock.sleep(CLEAN_UP));
+    let process = caller.process;
     without_panic(|| {
         let interrupted = or_forked(process, interrupted);
-        let driven = process.pool.drive_unless(&process.clock, runtime, call, interrupted, afterwards);
-        let (output, _) = driven.map_err(no_event_queue)??;
+        let Some(idle) = caller.idle() else { return Ok(in_background(process, call, interrupted)??) };
+        // This runtime's connections send the dropped call's clean-up, as far as they can at once.
+        let afterwards = process.shutdown.done(process.clock.sleep(CLEAN_UP));
+        let (output, _) = process.pool.drive_unless(&process.clock, idle, call, interrupted, afterwards)?;
         Ok(output?)
     })
 }
@@ -94,14 +143,17 @@ pub(crate) fn acquire<E>(
     context: LockContext,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<(LeaseOwner, Option<Id>), Stop<E>> {
-    let process = Arc::clone(&context.process);
+    let (process, seats) = (Arc::clone(&context.process), Arc::clone(&context.listed.seats));
+    let caller = Caller { process: &process, runtime: None, seats: Some(&seats) };
     let mut interrupted = or_forked(&process, interrupted);
     let mut acquire = Acquire::begin(context)?;
-    if acquire.must_wait().is_none() {
+    if acquire.must_wait().is_none()
+        && let Some(idle) = caller.idle()
+    {
         let first = async { acquire.first(&Handle::current()).await.map(|owner| (acquire, owner)) };
         let afterwards = process.shutdown.done(process.clock.sleep(CLEAN_UP));
-        let driven = process.pool.drive_unless(&process.clock, None, first, interrupted.as_mut(), afterwards);
-        let (first, runtime) = driven.map_err(no_event_queue)??;
+        let driven = process.pool.drive_unless(&process.clock, idle, first, interrupted.as_mut(), afterwards);
+        let (first, runtime) = driven?;
         acquire = match first? {
             (rest, None) => rest,
             (rest, Some(owner)) => match rest.activate(owner)? {
@@ -114,8 +166,9 @@ pub(crate) fn acquire<E>(
         Ok(owner) => Ok((owner?, None)),
         Err(early) => {
             if matches!(early, Break::Interrupted(_)) {
-                let afterwards = process.shutdown.done(process.clock.sleep(CLEAN_UP));
-                drop(process.pool.drive(&process.clock, None, afterwards));
+                let cleaning = Arc::clone(&process);
+                let clock = process.clock.clone();
+                drop(drive(&caller, async move { cleaning.shutdown.done(clock.sleep(CLEAN_UP)).await }));
             }
             Err(early.into())
         }
@@ -152,22 +205,15 @@ fn forked() -> Error {
     Error::new(ErrorKind::Unavailable, "not finished: a signal handler forked during the call; call again in the child")
 }
 
-fn no_event_queue(error: io::Error) -> Error {
-    let message = "cannot create an event queue (epoll or kqueue); the limit on open files may be reached";
-    Error::new(ErrorKind::Unavailable, message).with_source(error)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use super::*;
 
     #[test]
     fn a_panic_on_the_calling_thread_becomes_an_error() {
         let call = async { if true { panic!("on purpose") } else { Ok(()) } };
-        let Err(Stop::Failed(error)) = drive_unless::<_, Infallible>(&Process::current(), None, call, Some(|| Ok(())))
-        else {
+        let caller = Caller { process: &Process::current(), runtime: None, seats: None };
+        let Err(Stop::Failed(error)) = drive_unless::<_, Infallible>(&caller, call, Some(|| Ok(()))) else {
             panic!("it did not fail");
         };
         assert!(error.to_string().contains("bug"), "{error}");

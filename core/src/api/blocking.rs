@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Id};
 
 use crate::acquire;
-use crate::acquire::thread::{self, Stop, drive};
+use crate::acquire::thread::{self, Caller, Stop, drive};
 use crate::api::client::{self, IntoNodes, Unparsed};
 use crate::api::diagnose::Diagnosis;
 use crate::api::election::{Leader, candidate, is_outage, leader};
@@ -38,7 +38,6 @@ use crate::hold;
 use crate::hold::lease::Lease;
 use crate::hold::owner::LeaseOwner;
 use crate::options::{Options, Protocol};
-use crate::process::Process;
 use crate::process::shutdown::Ending;
 use crate::protocol::shape::Shape;
 
@@ -108,7 +107,7 @@ impl Redlock {
     /// `invalid_argument` for a wrong name, `unavailable` if the system cannot create a thread or an event queue.
     pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<LockView, Error> {
         let (client, name) = (self.0.clone(), name.as_ref().to_vec());
-        drive(&Process::current(), None, async move { client.inspect(name).await })?
+        self.drive(async move { client.inspect(name).await })
     }
 
     /// Reads what the nodes show of each slot of a semaphore; see [`crate::Redlock::inspect_semaphore`].
@@ -118,7 +117,7 @@ impl Redlock {
     /// As [`Redlock::inspect`]; `invalid_argument` also for a wrong number of permits.
     pub fn inspect_semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Result<Vec<LockView>, Error> {
         let (client, name) = (self.0.clone(), name.as_ref().to_vec());
-        drive(&Process::current(), None, async move { client.inspect_semaphore(name, permits).await })?
+        self.drive(async move { client.inspect_semaphore(name, permits).await })
     }
 
     /// Finds out what each node can do and may lose; see [`crate::Redlock::diagnose`].
@@ -128,7 +127,12 @@ impl Redlock {
     /// `invalid_argument` if the client is closed, `unavailable` if the system cannot create a thread or an event queue.
     pub fn diagnose(&self) -> Result<Vec<Diagnosis>, Error> {
         let client = self.0.clone();
-        drive(&Process::current(), None, async move { client.diagnose().await })?
+        self.drive(async move { client.diagnose().await })
+    }
+
+    fn drive<T: Send + 'static>(&self, call: impl Future<Output = Result<T, Error>> + Send + 'static) -> Result<T, Error> {
+        let (process, set) = self.0.session().nodes()?;
+        drive(&Caller { process: &process, runtime: None, seats: Some(&set.seats) }, call)?
     }
 }
 
@@ -201,8 +205,7 @@ impl Lock {
         let options = Options { protocol: Some(protocol), ..self.options.clone() };
         let context = self.session.context(&self.shape, &options)?;
         if Handle::try_current().is_ok() {
-            let process = Arc::clone(&context.process);
-            let owner = drive(&process, None, acquire::acquire(context))??;
+            let owner = drive(&Caller::asking(&context.clone()), acquire::acquire(context))??;
             return Ok(Guard { owner, runtime: None });
         }
         match thread::acquire(context, None::<fn() -> Result<(), Infallible>>) {
@@ -227,8 +230,7 @@ impl Lock {
     /// `unavailable`, `forbidden` or `invalid_argument`.
     pub fn is_locked(&self) -> Result<bool, Error> {
         let context = self.session.context(&self.shape, &self.options)?;
-        let process = Arc::clone(&context.process);
-        drive(&process, None, inspect::is_locked(context))?
+        drive(&Caller::asking(&context.clone()), inspect::is_locked(context))?
     }
 
     /// Acquires the lock, runs `body`, and releases the lock. Unlike the async form, it cannot stop `body` when the
@@ -300,7 +302,7 @@ impl Guard {
     fn extend_by(&self, ttl: Option<Duration>) -> Result<(), Error> {
         let lease = Arc::clone(self.lease());
         self.check()?;
-        drive(&self.lease().context.process, self.runtime, hold::extend(lease, ttl))?
+        drive(&Caller::of(self.lease(), self.runtime), hold::extend(lease, ttl))?
     }
 
     /// Waits until the lock is lost, but for at most `limit`. Returns `None` if it is not lost by then.
@@ -324,7 +326,8 @@ impl Guard {
         }
         let lease = Arc::clone(self.lease());
         let clock = lease.context.process.clock.clone();
-        let waited = drive(&self.lease().context.process, self.runtime, async move {
+        let caller = Caller { seats: None, ..Caller::of(self.lease(), self.runtime) };
+        let waited = drive(&caller, async move {
             tokio::select! {
                 biased;
                 error = lease.lost() => Some(error),
@@ -340,11 +343,11 @@ impl Guard {
     ///
     /// `lost`, `unavailable` or `not_held`.
     pub fn release(self) -> Result<(), Error> {
-        let process = Arc::clone(&self.lease().context.process);
-        if process.is_foreign() {
-            return Err(self.lease().error(ErrorKind::NotHeld));
+        let lease = Arc::clone(self.lease());
+        if lease.context.process.is_foreign() {
+            return Err(lease.error(ErrorKind::NotHeld));
         }
-        drive(&process, self.runtime, hold::release(self.owner))?
+        drive(&Caller::of(&lease, self.runtime), hold::release(self.owner))?
     }
 }
 
@@ -402,8 +405,7 @@ impl Election {
     /// `invalid_argument` for a wrong name or a closed client; `unavailable` if the system gives no thread.
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
         let context = self.session.context(&self.shape, &self.options)?;
-        let process = Arc::clone(&context.process);
-        drive(&process, None, inspect::inspect(context))?.map(leader)
+        drive(&Caller::asking(&context.clone()), inspect::inspect(context))?.map(leader)
     }
 
     /// Acquires the lock, however long no quorum answers; `None` once the election is stopped.
@@ -411,9 +413,8 @@ impl Election {
         let options = candidate(&self.options);
         while !self.is_stopped() {
             let context = self.session.context(&self.shape, &options)?;
-            let process = Arc::clone(&context.process);
             let acquired = if Handle::try_current().is_ok() {
-                let stopped = Arc::clone(&self.stopped);
+                let (stopped, calling) = (Arc::clone(&self.stopped), context.clone());
                 let campaign = async move {
                     tokio::select! {
                         biased;
@@ -421,7 +422,7 @@ impl Election {
                         acquired = acquire::acquire(context) => Some(acquired.map(|owner| (owner, None))),
                     }
                 };
-                drive(&process, None, campaign)?
+                drive(&Caller::asking(&calling), campaign)?
             } else {
                 let interrupted = || if self.is_stopped() { Err(()) } else { Ok(()) };
                 match thread::acquire(context, Some(interrupted)) {

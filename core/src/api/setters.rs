@@ -25,6 +25,10 @@ macro_rules! client_setters {
             /// zero for never. So what is between here and the node does not take it for unused, and one that was dropped
             /// without a word ends. Only a client has this option.
             keepalive: Duration => keepalive;
+            /// Sets how many connections to each node blocking callers may have: 1 to 64, default 8. More callers at a time
+            /// share those of the background, of which there are two. Callers with a runtime of their own have one for
+            /// each runtime. Only a client has this option.
+            max_connections: u32 => max_connections;
             /// Sets the text before each name: the key of a lock is this text and then the lock's name; 0 to 511 bytes,
             /// default none. The limits of names apply to the whole. Errors and inspection show the whole. Only a
             /// client has this option.

@@ -69,7 +69,12 @@ fn wait(process: &Process) {
     let done = process.shutdown.done(async move { clock.sleep(LIMIT).await });
     thread::scope(|scope| {
         // Drives a runtime of the blocking API, because releases may be queued on its connections.
-        let drive = || drop(process.pool.drive(&process.clock, None, done));
+        let idle = process.pool.take(&process.clock, &process.background, None, None);
+        let drive = || {
+            if let Some(idle) = idle {
+                process.pool.drive(&process.clock, idle, done);
+            }
+        };
         if let Ok(driver) = thread::Builder::new().spawn_scoped(scope, drive) {
             drop(driver.join());
         }

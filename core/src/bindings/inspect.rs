@@ -1,10 +1,12 @@
 //! Inspection and diagnosis on the calling thread.
 
-use crate::acquire::thread::{Stop, drive_unless};
+use std::future::Future;
+
+use crate::acquire::thread::{Caller, Stop, drive_unless};
 use crate::api::client::Redlock;
 use crate::api::diagnose::Diagnosis;
 use crate::api::inspect::LockView;
-use crate::process::Process;
+use crate::error::Error;
 
 /// Reads what the nodes show of `name`; see [`Redlock::inspect`]. Calls `interrupted`, if given, every 25 ms, and
 /// ends if that fails.
@@ -17,7 +19,8 @@ pub fn inspect<E>(
     name: &[u8],
     interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<LockView, Stop<E>> {
-    drive_unless(&Process::current(), None, client.inspect(name), interrupted)
+    let (asked, name) = (client.clone(), name.to_vec());
+    drive_of(client, async move { asked.inspect(name).await }, interrupted)
 }
 
 /// Reads what the nodes show of each slot of a semaphore; see [`Redlock::inspect_semaphore`]. Calls `interrupted` as
@@ -32,7 +35,8 @@ pub fn inspect_semaphore<E>(
     permits: u32,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<Vec<LockView>, Stop<E>> {
-    drive_unless(&Process::current(), None, client.inspect_semaphore(name, permits), interrupted)
+    let (asked, name) = (client.clone(), name.to_vec());
+    drive_of(client, async move { asked.inspect_semaphore(name, permits).await }, interrupted)
 }
 
 /// Finds out what each node can do and may lose; see [`Redlock::diagnose`]. Calls `interrupted` as [`inspect`] does.
@@ -44,5 +48,15 @@ pub fn diagnose<E>(
     client: &Redlock,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<Vec<Diagnosis>, Stop<E>> {
-    drive_unless(&Process::current(), None, client.diagnose(), interrupted)
+    let asked = client.clone();
+    drive_of(client, async move { asked.diagnose().await }, interrupted)
+}
+
+fn drive_of<T: Send + 'static, E>(
+    client: &Redlock,
+    call: impl Future<Output = Result<T, Error>> + Send + 'static,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<T, Stop<E>> {
+    let (process, set) = client.session().nodes()?;
+    drive_unless(&Caller { process: &process, runtime: None, seats: Some(&set.seats) }, call, interrupted)
 }

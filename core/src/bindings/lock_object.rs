@@ -24,7 +24,7 @@ use std::{fmt, mem};
 use once_cell::race::OnceBox;
 use tokio::runtime::Id;
 
-use crate::acquire::thread::{Stop, acquire_unless, drive_unless};
+use crate::acquire::thread::{Caller, Stop, acquire_unless, drive_unless};
 use crate::api::inspect;
 use crate::api::lock::{Lock, ignore_unconfirmed};
 #[cfg(feature = "testing")]
@@ -305,8 +305,7 @@ impl LockObject {
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<(), Stop<E>> {
         let Extension { lease, ttl, runtime } = self.extension(Pid::now(), ttl)?;
-        let process = Arc::clone(&lease.context.process);
-        drive_unless(&process, runtime, hold::extend(lease, ttl), interrupted)
+        drive_unless(&Caller::of(&Arc::clone(&lease), runtime), hold::extend(lease, ttl), interrupted)
     }
 
     /// Releases on the calling thread. If the call is interrupted, the background finishes the release.
@@ -316,8 +315,8 @@ impl LockObject {
     /// `not_held` before an acquire, and those of [`crate::Guard::release`]. A second release is not an error.
     pub fn release<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<(), Stop<E>> {
         let Some(CurrentLease { owner, runtime }) = self.take_lease(Pid::now())? else { return Ok(()) };
-        let process = Arc::clone(&owner.lease().context.process);
-        drive_unless(&process, runtime, hold::release(owner), interrupted)
+        let lease = Arc::clone(owner.lease());
+        drive_unless(&Caller::of(&lease, runtime), hold::release(owner), interrupted)
     }
 
     /// Releases at the end of a block. Works as [`LockObject::release`], but also succeeds if there is nothing to
@@ -339,7 +338,8 @@ impl LockObject {
     ///
     /// Those of [`Lock::is_locked`], or that of `interrupted`.
     pub fn is_locked_now<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<bool, Stop<E>> {
-        drive_unless(&Process::current(), None, self.is_locked(Pid::now())?, interrupted)
+        let pid = Pid::now();
+        drive_unless(&Caller::asking(&self.context(pid, None)?), self.is_locked(pid)?, interrupted)
     }
 
     /// Waits on the calling thread until the current hold is lost or released, but for at most `limit`. Returns the
@@ -354,7 +354,8 @@ impl LockObject {
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<Option<Error>, Stop<E>> {
         let end = self.end_of_hold(Pid::now(), limit)?;
-        drive_unless(&Process::current(), None, async move { Ok(end.await) }, interrupted)
+        let caller = Caller { process: &Process::current(), runtime: None, seats: None };
+        drive_unless(&caller, async move { Ok(end.await) }, interrupted)
     }
 
     /// Returns the call that asks the nodes whether anybody holds the lock.

@@ -70,7 +70,7 @@ pub fn invalid_argument(argument: &str, message: String) -> Error {
 
 /// Options of other libraries, in lower case without underscores, with a hint: a text, an option of this library, a
 /// text.
-const FOREIGN: [(&str, [&str; 3]); 23] = [
+const FOREIGN: [(&str, [&str; 3]); 24] = [
     (
         "host hostname port db database username user password passwd ssl tls unixsocketpath socket",
         ["write it into the node's address: redis://user:password@host:port/db, or rediss:// for TLS", "", ""],
@@ -105,6 +105,7 @@ const FOREIGN: [(&str, [&str; 3]); 23] = [
         ["give it to the client as ", "connect_timeout", ": it is for the connections of all its locks"],
     ),
     ("keepalive", ["give it to the client as ", "keepalive", ": it is for the connections of all its locks"]),
+    ("maxconnections", ["give it to the client as ", "max_connections", ": all locks of a client share connections"]),
     ("keyprefix", ["give it to the client as ", "key_prefix", ": all locks of a client have the same"]),
     ("credentials", ["give it to the client as ", "credentials", ": all locks of a client log in with the same"]),
     ("passwordfile", ["give it to the client as ", "password_file", ": all locks of a client log in with the same"]),

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -188,17 +189,26 @@ async fn connect_tcp(address: SocketAddr, keepalive: Duration) -> io::Result<Tcp
 }
 
 async fn connect_unix(path: &Path) -> Result<UnixStream, Failure> {
-    UnixStream::connect(path).await.map_err(|error| Failure::Unreachable(error.kind().to_string().into()))
+    UnixStream::connect(path).await.map_err(|error| Failure::Unreachable(reason(&error).into()))
 }
 
 /// Words the errors of all addresses. A single address stands in the message already.
 fn unreachable(addresses: &[SocketAddr], errors: &[io::Error]) -> String {
     let Some(last) = errors.last() else { return "the host's name does not have an address".to_owned() };
     if addresses.len() == 1 {
-        return last.kind().to_string();
+        return reason(last);
     }
     let tried: Vec<_> = addresses.iter().map(|address| address.ip().to_string()).collect();
-    format!("{} (tried {})", last.kind(), tried.join(", "))
+    format!("{} (tried {})", reason(last), tried.join(", "))
+}
+
+/// Words an error of the operating system, without what it is about.
+fn reason(error: &io::Error) -> String {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => "this process has too many open files; raise the limit (ulimit -n)".to_owned(),
+        Some(Errno::NFILE) => "the system has too many open files; raise its limit (fs.file-max)".to_owned(),
+        _ => error.kind().to_string(),
+    }
 }
 
 impl Stream {
@@ -375,6 +385,14 @@ mod tests {
         assert_eq!((socket.tcp_keepalive_interval().unwrap(), socket.tcp_keepalive_retries().unwrap()), (KEEPALIVE / 3, 3));
         let stream = connect_tcp(address, Duration::ZERO).await.unwrap();
         assert!(!SockRef::from(&stream).keepalive().unwrap());
+    }
+
+    #[test]
+    fn a_limit_on_open_files_is_named() {
+        let reason = |errno: Errno| reason(&io::Error::from(errno));
+        assert_eq!(reason(Errno::MFILE), "this process has too many open files; raise the limit (ulimit -n)");
+        assert!(reason(Errno::NFILE).contains("fs.file-max"));
+        assert_eq!(reason(Errno::CONNREFUSED), "connection refused");
     }
 
     #[tokio::test]

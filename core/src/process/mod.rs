@@ -135,6 +135,7 @@ impl Process {
         };
         let nodes = addresses.iter().zip(&clusters).map(node).collect::<Result<Vec<_>, Error>>()?;
         let set = self.node_set(self.members(nodes), addresses.connect_timeout(), logins);
+        let set = set.with_max_connections(addresses.max_connections());
         let set = if clusters.iter().any(Option::is_some) {
             let maker: Weak<Self> = Arc::downgrade(self);
             Arc::new_cyclic(|listed| set.with_routes(Routes::new(maker, clusters, listed)))

@@ -16,11 +16,12 @@ use crate::net::node::list::NodeList;
 use crate::net::node::sentinels::{Follower, Sentinels};
 use crate::net::node::{Connection, EventSink, Failure, NodeEvent};
 use crate::net::tracking::Tracking;
+use crate::options::MAX_CONNECTIONS_DEFAULT;
 use crate::process::environment::Environment;
 use crate::process::pending_releases::{Creditors, PendingReleases};
 use crate::process::schedule::Schedule;
 use crate::process::waiters::Waiters;
-use crate::sys::runtimes;
+use crate::sys::runtimes::{self, Seats};
 
 /// A set of nodes and the connections to it.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct NodeSet {
     environment: Arc<Environment>,
     schedule: Arc<Schedule>,
     all_connections: Mutex<Vec<Arc<Connections>>>,
+    /// The runtimes of blocking callers that may have connections to it.
+    pub(crate) seats: Arc<Seats>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) tracking: Arc<Tracking>,
     pub(crate) pending_releases: PendingReleases,
@@ -74,11 +77,18 @@ impl NodeSet {
             environment: Arc::clone(environment),
             schedule: Arc::clone(schedule),
             all_connections: Mutex::default(),
+            seats: Seats::new(MAX_CONNECTIONS_DEFAULT),
             waiters: Arc::default(),
             tracking: Arc::default(),
             pending_releases,
             routes: Routing::None,
         }
+    }
+
+    /// Lets so many blocking callers have connections.
+    pub(crate) fn with_max_connections(mut self, max_connections: usize) -> Self {
+        self.seats = Seats::new(max_connections);
+        self
     }
 
     /// Makes it the listed set of `routes`.

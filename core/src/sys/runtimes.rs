@@ -15,6 +15,11 @@
 //! - a fork by the caller while it is asked: the child neither drives nor closes the parent's runtime;
 //! - a panic: it unwinds through the runtime and drops it with its connections.
 //!
+//! A caller needs a *seat* of its node set on a runtime, of which there are as many as the set may have connections for
+//! such callers. It takes an idle runtime where its set has a seat, else another one, which gets a seat, else it makes
+//! one. Where all seats are taken, or the system gives no event queue, the background runs the call. Runtimes that were
+//! idle for [`IDLE_LIMIT`] are closed, except the last one: a caller that comes now and then does not connect each time.
+//!
 //! A runtime counts the node sets that have connections on it. A dropped set's connections are closed with the runtime
 //! if it served no other set. Else the runtime is *stale*, and closes them when it is driven: at once for a moment, and
 //! by a thread that drives it at that time after its call. What waits for a node, such as a connect under way, keeps its
@@ -26,19 +31,24 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
-use std::{io, mem};
+use std::mem;
 
 use tokio::runtime::{Builder, Handle, Id, Runtime};
 
+use crate::sys::background::Background;
 use crate::sys::clock::{Clock, Moment, Tick};
 use crate::sys::log::log;
 
-/// The most idle runtimes kept. Threads of a larger burst open their own connections.
-const IDLE_MAX: usize = 64;
+/// The seats of callers that have no node set.
+const OTHER_SEATS: usize = 8;
+
+/// How long a runtime is idle before it is closed.
+const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The time in which no reply worth a check can arrive: a check costs two system calls, a busy loop's call five.
 const FRESH: Duration = Duration::from_millis(1);
@@ -58,11 +68,53 @@ const PAUSE_MOST: Duration = Duration::from_millis(250);
 const LAST: usize = usize::MAX;
 
 /// The runtimes of one process. Of the two mutexes, `stock` is locked first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pool {
     stock: Mutex<Stock>,
     /// Every runtime, idle or driven.
     made: Mutex<Vec<Made>>,
+    /// The seats of callers without a node set.
+    others: Arc<Seats>,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self { stock: Mutex::default(), made: Mutex::default(), others: Seats::new(OTHER_SEATS) }
+    }
+}
+
+/// The seats of one node set: the runtimes on which its callers may have connections.
+#[derive(Debug)]
+pub(crate) struct Seats {
+    most: usize,
+    taken: AtomicUsize,
+}
+
+impl Seats {
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { most, taken: AtomicUsize::new(0) })
+    }
+
+    /// Takes a seat, if one is left. Under the lock of the stock.
+    fn take(self: &Arc<Self>) -> Option<Seat> {
+        if self.taken.load(Ordering::Relaxed) >= self.most {
+            return None;
+        }
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        Some(Seat(Arc::downgrade(self)))
+    }
+}
+
+/// A seat on one runtime, until that is closed.
+#[derive(Debug)]
+struct Seat(Weak<Seats>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(seats) = self.0.upgrade() {
+            seats.taken.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +123,8 @@ struct Stock {
     stale: Vec<Stale>,
     /// Whether the thread runs that drives stale runtimes.
     closing: bool,
+    /// Whether the task runs that closes idle runtimes.
+    aging: bool,
 }
 
 /// The connections of a dropped node set on a runtime that serves others.
@@ -90,11 +144,28 @@ struct Made {
     sets: usize,
 }
 
+/// A runtime that no thread drives.
 #[derive(Debug)]
-struct Idle {
+pub(crate) struct Idle {
     runtime: Runtime,
     since: Moment,
     tick: Tick,
+    seats: Vec<Seat>,
+}
+
+impl Idle {
+    fn id(&self) -> Id {
+        self.runtime.handle().id()
+    }
+
+    /// Closes it with its connections, even in a tokio context.
+    fn close(self) {
+        self.runtime.shutdown_background();
+    }
+
+    fn has(&self, seats: &Arc<Seats>) -> bool {
+        self.seats.iter().any(|seat| std::ptr::eq(seat.0.as_ptr(), Arc::as_ptr(seats)))
+    }
 }
 
 /// The reason why a call ends early.
@@ -177,28 +248,23 @@ impl Pool {
         self.made().retain(|made| made.runtime != runtime);
     }
 
-    fn make(&self, clock: &Clock) -> io::Result<Idle> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+    /// Makes a runtime; `None` if the system gives no event queue.
+    fn make(&self, clock: &Clock, seat: Seat) -> Option<Idle> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build().ok()?;
         self.made().push(Made { runtime: runtime.handle().id(), sets: 0 });
-        Ok(Idle { runtime, since: clock.now(), tick: Tick::every(TICK) })
+        Some(Idle { runtime, since: clock.now(), tick: Tick::every(TICK), seats: vec![seat] })
     }
 
-    /// Drives `future` to its end on the calling thread, on the runtime `preferred` if that is idle. Returns its output
-    /// and the runtime used. Must not be called in a tokio context.
-    pub(crate) fn drive<T>(
-        self: &Arc<Self>,
-        clock: &Clock,
-        preferred: Option<Id>,
-        future: impl Future<Output = T>,
-    ) -> io::Result<(T, Id)> {
-        let Idle { runtime, since, tick } = self.take(clock, preferred)?;
-        let _driven = Driven { pool: self, runtime: runtime.handle().id(), panicking: thread::panicking() };
-        let look = clock.now().since(since) > FRESH;
-        let output = runtime.block_on(async {
+    /// Drives `future` to its end on the calling thread. Returns its output and the runtime used. Must not be called in
+    /// a tokio context.
+    pub(crate) fn drive<T>(self: &Arc<Self>, clock: &Clock, idle: Idle, future: impl Future<Output = T>) -> (T, Id) {
+        let _driven = Driven { pool: self, runtime: idle.id(), panicking: thread::panicking() };
+        let look = clock.now().since(idle.since) > FRESH;
+        let output = idle.runtime.block_on(async {
             take_in(look).await;
             future.await
         });
-        Ok((output, self.put_back(clock, runtime, tick)))
+        (output, self.put_back(clock, idle))
     }
 
     /// Works as [`Pool::drive`], but calls `interrupted` every [`TICK`] and drops the future if that fails. Then drives
@@ -206,18 +272,18 @@ impl Pool {
     pub(crate) fn drive_unless<T, E>(
         self: &Arc<Self>,
         clock: &Clock,
-        preferred: Option<Id>,
+        mut idle: Idle,
         future: impl Future<Output = T>,
         mut interrupted: Option<impl FnMut() -> Result<(), Break<E>>>,
         afterwards: impl Future<Output = ()>,
-    ) -> io::Result<Result<(T, Id), Break<E>>> {
-        let Idle { runtime, since, mut tick } = self.take(clock, preferred)?;
-        let _driven = Driven { pool: self, runtime: runtime.handle().id(), panicking: thread::panicking() };
-        let mut look = clock.now().since(since) > FRESH;
+    ) -> Result<(T, Id), Break<E>> {
+        let _driven = Driven { pool: self, runtime: idle.id(), panicking: thread::panicking() };
+        let mut look = clock.now().since(idle.since) > FRESH;
         // Made after the runtime, so that a panic drops it first.
         let mut call = pin!(Some(future));
         let output = loop {
             let asks = interrupted.is_some();
+            let Idle { runtime, tick, .. } = &mut idle;
             let turn = runtime.block_on(async {
                 take_in(mem::take(&mut look)).await;
                 poll_fn(|cx| match call.as_mut().as_pin_mut().map(|future| future.poll(cx)) {
@@ -235,64 +301,110 @@ impl Pool {
             }
         };
         match output {
-            Ok(output) => Ok(Ok((output, self.put_back(clock, runtime, tick)))),
+            Ok(output) => Ok((output, self.put_back(clock, idle))),
             // Neither driven nor closed here: the parent shares the runtime's event queue.
             Err(Break::Forked(said)) => {
-                mem::forget(runtime);
-                Ok(Err(Break::Forked(said)))
+                mem::forget(idle);
+                Err(Break::Forked(said))
             }
             Err(interruption) => {
-                runtime.block_on(async {
+                idle.runtime.block_on(async {
                     call.set(None);
                     afterwards.await;
                 });
-                self.put_back(clock, runtime, tick);
-                Ok(Err(interruption))
+                self.put_back(clock, idle);
+                Err(interruption)
             }
         }
     }
 
-    fn take(&self, clock: &Clock, preferred: Option<Id>) -> io::Result<Idle> {
+    /// Takes a runtime to drive: `preferred` if that is idle, else one with a seat of `seats`, by default of those for
+    /// callers without a set. `None` if all seats are taken, or the system gives no event queue.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        clock: &Clock,
+        background: &Background,
+        preferred: Option<Id>,
+        seats: Option<&Arc<Seats>>,
+    ) -> Option<Idle> {
+        let seats = seats.unwrap_or(&self.others);
         let mut stock = self.stock();
-        let idle = match preferred.and_then(|id| stock.place(id)) {
-            Some(place) => Some(stock.idle.remove(place)),
-            // The last used has the warmest connections.
-            None => stock.idle.pop(),
-        };
+        // The last used has the warmest connections.
+        let seated = || stock.idle.iter().rposition(|idle| idle.has(seats));
+        if let Some(place) = preferred.and_then(|id| stock.place(id)).or_else(seated) {
+            return Some(stock.idle.remove(place));
+        }
+        let seat = seats.take()?;
+        if let Some(mut idle) = stock.idle.pop() {
+            idle.seats.retain(|seat| seat.0.strong_count() > 0);
+            idle.seats.push(seat);
+            return Some(idle);
+        }
         drop(stock);
-        idle.map_or_else(|| self.make(clock), Ok)
+        let idle = self.make(clock, seat)?;
+        self.age(clock, background);
+        Some(idle)
+    }
+
+    /// Has the background close what is idle for too long, unless it does.
+    fn age(self: &Arc<Self>, clock: &Clock, background: &Background) {
+        let Some(background) = background.started() else { return };
+        if mem::replace(&mut self.stock().aging, true) {
+            return;
+        }
+        let (pool, clock) = (Arc::downgrade(self), clock.clone());
+        background.spawn(async move {
+            loop {
+                clock.sleep(IDLE_LIMIT / 2).await;
+                let Some(pool) = pool.upgrade() else { return };
+                if !pool.close_idle(clock.now()) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Closes runtimes that were idle for [`IDLE_LIMIT`], except the last one. Returns whether others are left.
+    fn close_idle(&self, now: Moment) -> bool {
+        let mut stock = self.stock();
+        let others = stock.idle.len().saturating_sub(1);
+        let is_over = |idle: &mut Idle| idle.since.after(IDLE_LIMIT) <= now;
+        let over: Vec<Idle> = stock.idle.extract_if(..others, is_over).collect();
+        for idle in &over {
+            stock.leave_stale(idle.id());
+            self.made().retain(|made| made.runtime != idle.id());
+        }
+        stock.aging = self.made().len() > 1;
+        let is_aging = stock.aging;
+        drop(stock);
+        over.into_iter().for_each(Idle::close);
+        is_aging
     }
 
     /// Puts back a runtime that the calling thread drove. If it is stale, closes its dropped connections first.
-    fn put_back(self: &Arc<Self>, clock: &Clock, runtime: Runtime, tick: Tick) -> Id {
-        self.put_back_at(LAST, clock, runtime, tick)
+    fn put_back(self: &Arc<Self>, clock: &Clock, idle: Idle) -> Id {
+        self.put_back_at(LAST, clock.now(), clock, idle)
     }
 
-    /// Works as [`put_back`](Self::put_back), but inserts it at `place` among the idle ones.
-    fn put_back_at(self: &Arc<Self>, place: usize, clock: &Clock, runtime: Runtime, tick: Tick) -> Id {
-        let id = runtime.handle().id();
+    /// Works as [`put_back`](Self::put_back), but inserts it at `place` among the idle ones, idle `since` then.
+    fn put_back_at(self: &Arc<Self>, place: usize, since: Moment, clock: &Clock, idle: Idle) -> Id {
+        let id = idle.id();
         let mut stock = self.stock();
         let dropped = stock.leave_stale(id);
         if !dropped.is_empty() {
             drop(stock);
             if self.forgets(id) {
-                runtime.shutdown_background();
+                idle.close();
                 return id;
             }
-            let mut waiting = close_dropped(&runtime, dropped);
+            let mut waiting = close_dropped(&idle.runtime, dropped);
             stock = self.stock();
             stock.stale.append(&mut waiting);
         }
         let is_stale = stock.stale.iter().any(|stale| stale.runtime == id);
-        if stock.idle.len() < IDLE_MAX {
-            let place = place.min(stock.idle.len());
-            stock.idle.insert(place, Idle { runtime, since: clock.now(), tick });
-            drop(stock);
-        } else {
-            stock.leave_stale(id);
-            self.made().retain(|made| made.runtime != id);
-            drop(stock);
-        }
+        let place = place.min(stock.idle.len());
+        stock.idle.insert(place, Idle { since, ..idle });
+        drop(stock);
         if is_stale {
             self.close_later(clock);
         }
@@ -305,9 +417,9 @@ impl Pool {
         for runtime in stale {
             let mut stock = self.stock();
             let Some(place) = stock.place(runtime) else { continue };
-            let Idle { runtime, tick, .. } = stock.idle.remove(place);
+            let idle = stock.idle.remove(place);
             drop(stock);
-            self.put_back_at(place, clock, runtime, tick);
+            self.put_back_at(place, idle.since, clock, idle);
         }
     }
 
@@ -342,7 +454,7 @@ impl Pool {
 impl Stock {
     /// Returns where `runtime` is among the idle ones.
     fn place(&self, runtime: Id) -> Option<usize> {
-        self.idle.iter().rposition(|idle| idle.runtime.handle().id() == runtime)
+        self.idle.iter().rposition(|idle| idle.id() == runtime)
     }
 
     /// Forgets that `runtime` is stale, and returns why it was.
@@ -390,14 +502,14 @@ pub(crate) fn close(pool: &Arc<Pool>, clock: &Clock, dropped: impl IntoIterator<
             None => continue,
         }
         match stock.place(runtime) {
-            Some(place) if pool.forgets(runtime) => over.push(stock.idle.remove(place).runtime),
+            Some(place) if pool.forgets(runtime) => over.push(stock.idle.remove(place)),
             _ => stock.stale.push(Stale { runtime, connections }),
         }
     }
     let Stock { idle, stale, .. } = &*stock;
-    let sweeps = idle.iter().any(|idle| stale.iter().any(|stale| stale.runtime == idle.runtime.handle().id()));
+    let sweeps = idle.iter().any(|idle| stale.iter().any(|stale| stale.runtime == idle.id()));
     drop(stock);
-    over.into_iter().for_each(Runtime::shutdown_background);
+    over.into_iter().for_each(Idle::close);
     if !sweeps {
         return;
     }
@@ -432,12 +544,13 @@ mod tests {
 
     /// Makes a call for `sets` node sets, which finally calls `last` on the driving thread.
     fn call(pool: &Arc<Pool>, sets: usize, last: impl FnOnce(Id)) -> Id {
-        let driven = pool.drive(&Clock::System, None, async {
+        let idle = pool.take(&Clock::System, &Background::thread(), None, None).unwrap();
+        let driven = pool.drive(&Clock::System, idle, async {
             let runtime = Handle::current().id();
             (0..sets).for_each(|_| pool.join(runtime));
             last(runtime);
         });
-        driven.unwrap().1
+        driven.1
     }
 
     /// Closes a node set's connections on `runtime`, on which nothing waits.
@@ -477,6 +590,41 @@ mod tests {
         harness::eventually("it was driven", || spawned.is_finished() && counts(&pool) == (1, 1, 0));
         context.block_on(async { close_idle(&pool, runtime) });
         assert_eq!(counts(&pool), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_set_has_so_many_seats() {
+        let (pool, background) = (Arc::<Pool>::default(), Background::thread());
+        let (mine, other) = (Seats::new(2), Seats::new(1));
+        let take = |seats, preferred| pool.take(&Clock::System, &background, preferred, Some(seats));
+        let (first, second) = (take(&mine, None).unwrap(), take(&mine, None).unwrap());
+        assert!(take(&mine, None).is_none(), "all seats are taken");
+        let (one, two) = (pool.put_back(&Clock::System, first), pool.put_back(&Clock::System, second));
+        let shared = take(&other, None).unwrap();
+        assert_eq!(shared.id(), two, "it is not made anew for another set");
+        assert_eq!(take(&mine, Some(two)).unwrap().id(), one);
+        assert!(take(&other, None).is_none());
+        drop(shared);
+        assert_eq!((mine.taken.load(Ordering::Relaxed), other.taken.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn what_was_idle_for_long_is_closed_except_the_last() {
+        let (pool, background) = (Arc::<Pool>::default(), Background::thread());
+        let take = || pool.take(&Clock::System, &background, None, None).unwrap();
+        let (first, second, third) = (take(), take(), take());
+        let now = Clock::System.now();
+        for idle in [first, second] {
+            pool.put_back(&Clock::System, idle);
+        }
+        assert!(pool.close_idle(now.after(IDLE_LIMIT / 2)), "others are left");
+        assert_eq!(counts(&pool), (3, 2, 0), "not yet");
+        assert!(pool.close_idle(now.after(2 * IDLE_LIMIT)));
+        assert_eq!(counts(&pool), (2, 1, 0));
+        let last = pool.put_back(&Clock::System, third);
+        assert!(!pool.close_idle(now.after(2 * IDLE_LIMIT)));
+        assert_eq!(counts(&pool), (1, 1, 0));
+        assert_eq!(take().id(), last);
     }
 
     #[test]

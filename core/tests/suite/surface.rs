@@ -76,6 +76,7 @@ async fn client_and_lock() -> Result<(), Error> {
     let builder = Builder::nodes(builder, nodes());
     let builder = Builder::connect_timeout(builder, Duration::from_secs(1));
     let builder = Builder::keepalive(builder, Duration::ZERO);
+    let builder = Builder::max_connections(builder, 4);
     let builder = Builder::key_prefix(builder, "surface:");
     let builder = Builder::password_file(builder, "password");
     let builder = Builder::tls_ca(builder, "ca.pem");
@@ -230,6 +231,7 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     let builder = blocking::Builder::nodes(builder, nodes());
     let builder = blocking::Builder::connect_timeout(builder, Duration::from_secs(1));
     let builder = blocking::Builder::keepalive(builder, Duration::ZERO);
+    let builder = blocking::Builder::max_connections(builder, 4);
     let builder = blocking::Builder::key_prefix(builder, "surface:");
     let builder = blocking::Builder::password_file(builder, "password");
     let builder = blocking::Builder::tls_ca(builder, "ca.pem");

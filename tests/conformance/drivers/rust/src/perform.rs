@@ -77,6 +77,10 @@ macro_rules! set_client {
         if let Some(value) = options.remove("keepalive_ms") {
             builder = builder.keepalive(duration("keepalive_ms", &value)?);
         }
+        if let Some(value) = options.remove("max_connections") {
+            let count = value.as_u64().and_then(|count| count.try_into().ok()).ok_or("not a small number")?;
+            builder = builder.max_connections(count);
+        }
         if let Some(Value::String(key_prefix)) = options.remove("key_prefix") {
             builder = builder.key_prefix(key_prefix);
         }
