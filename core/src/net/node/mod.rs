@@ -185,6 +185,8 @@ pub(crate) enum Failure {
     Unresponsive,
     /// The server answered with this error code.
     Refused(Box<str>),
+    /// The server answered with this error, whose text is known and does not repeat any argument.
+    Told(&'static str),
     /// The server refuses these credentials or rights, with this error code.
     Forbidden(Box<str>),
     /// The server does not know the script yet: send its text.
@@ -226,7 +228,11 @@ impl Failure {
 
     /// Returns whether the node answered, and executed nothing.
     pub(crate) fn is_unexecuted(&self) -> bool {
-        self.is_redirect() || matches!(self, Self::Refused(_) | Self::Forbidden(_) | Self::NoScript | Self::Unassigned)
+        self.is_redirect()
+            || matches!(
+                self,
+                Self::Refused(_) | Self::Told(_) | Self::Forbidden(_) | Self::NoScript | Self::Unassigned
+            )
     }
 
     /// Returns whether the request has to be sent in another way, because of where the slot is.
@@ -291,6 +297,7 @@ impl fmt::Display for Failure {
             Self::Silent(after) => write!(f, "no answer within {after:?}"),
             Self::Unresponsive => f.write_str("has stopped answering"),
             Self::Refused(code) | Self::Forbidden(code) => write!(f, "refused with {code}{}", advice(code)),
+            Self::Told(text) => write!(f, "refused: {text}"),
             Self::NoScript => f.write_str("has lost the script"),
             Self::UnexpectedReply => f.write_str("sent an unexpected reply; is this a Redis or Valkey server?"),
             Self::Replica => f.write_str("is a replica; list its master instead"),
@@ -316,6 +323,7 @@ fn advice(code: &str) -> &'static str {
         "NOAUTH" => " (a password is needed)",
         "WRONGPASS" => " (wrong user name or password)",
         "NOPERM" => " (this user lacks a command or key permission)",
+        "DENIED" => " (protected mode: set a password there, or have it listen on this network only)",
         "FENCE" => " (its fence key is not a number below 2^53; delete that key)",
         "TESTDOWN" => " (a test has made this server unavailable)",
         "MOVED" => " (a server of a Redis Cluster: write the address as redis+cluster://)",

@@ -8,6 +8,30 @@ use super::Failure;
 use crate::net::tls;
 use crate::protocol::diagnosis::Refusal;
 
+/// Errors without a code of their own that are not secret: how a server's text begins, in lower case, and what is said
+/// instead, which never is the server's own text, because that may repeat arguments.
+const KNOWN: [(&str, &str); 12] = [
+    ("db index is out of range", "DB index is out of range; write a database that it has into the address"),
+    ("invalid db index", "invalid DB index in the address"),
+    ("select is not allowed in cluster mode", "a cluster has database 0 alone"),
+    ("this instance has cluster support disabled", "it is not a server of a cluster: write the address as redis://"),
+    ("protocol error", "it does not understand the protocol; is this a Redis or Valkey server?"),
+    ("wrong number of arguments", "wrong number of arguments for a command"),
+    ("syntax error", "syntax error"),
+    ("unknown command", "unknown command"),
+    ("unknown subcommand", "unknown subcommand"),
+    ("operation not permitted", "operation not permitted"),
+    ("script attempted to access nonexistent global variable", "its Lua lacks what the scripts need"),
+    ("error compiling script", "its Lua cannot compile the scripts"),
+];
+
+/// Sorts a server's error by its code, or by its text where that is known.
+pub(super) fn of_error(code: &str, details: Option<&str>) -> Failure {
+    let text = details.unwrap_or_default().to_ascii_lowercase();
+    let known = KNOWN.iter().find(|(begin, _)| code == "ERR" && text.starts_with(begin));
+    known.map_or_else(|| Failure::of_code(code), |(_, said)| Failure::Told(said))
+}
+
 /// The reason why a connect failed, and whether the commands sent may be the cause.
 #[derive(Debug)]
 pub(super) enum Offence {
@@ -27,7 +51,7 @@ pub(super) fn greeted(answer: Value, has_login: bool) -> Result<Value, Offence> 
         code if is_unwanted(code, error.details()) => Offence::Hello,
         // A proxy that knows AUTH, and not the login of HELLO.
         "NOAUTH" if has_login => Offence::Hello,
-        "ERR" => Offence::Some(Failure::of_code("ERR")),
+        "ERR" => Offence::Some(of_error("ERR", error.details())),
         code => Offence::None(Failure::of_code(code)),
     })
 }
@@ -44,7 +68,7 @@ pub(super) fn during_setup(failure: Failure) -> Offence {
 pub(super) fn accepted(answer: Value) -> Result<Value, Offence> {
     match answer {
         Value::ServerError(error) if is_full(error.code(), error.details()) => Err(Offence::None(Failure::Full)),
-        Value::ServerError(error) => Err(Offence::None(Failure::of_code(error.code()))),
+        Value::ServerError(error) => Err(Offence::None(of_error(error.code(), error.details()))),
         answer => Ok(answer),
     }
 }
@@ -62,8 +86,9 @@ pub(super) fn refusal(answer: Value) -> Result<Value, Refusal> {
     match answer {
         Value::ServerError(error) if is_unknown(error.code(), error.details()) => Err("unknown command".to_owned()),
         // A code is a short word; the text may repeat arguments.
-        Value::ServerError(error) => Err(match Failure::of_code(error.code()) {
+        Value::ServerError(error) => Err(match of_error(error.code(), error.details()) {
             Failure::Refused(code) | Failure::Forbidden(code) => code.into(),
+            Failure::Told(text) => text.to_owned(),
             _ => "ERR".to_owned(),
         }),
         value => Ok(value),
@@ -106,6 +131,23 @@ pub(super) fn io_failure(error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_that_are_not_secret_are_told_and_no_other_text() {
+        for (code, details, said) in [
+            ("ERR", Some("DB index is out of range"), "refused: DB index is out of range; write a database that it has into the address"),
+            ("ERR", Some("Protocol error: invalid bulk length S3CR3T"), "refused: it does not understand the protocol; is \
+                this a Redis or Valkey server?"),
+            ("ERR", Some("wrong number of arguments for 'S3CR3T' command"), "refused: wrong number of arguments for a command"),
+            ("ERR", Some("invalid password S3CR3T"), "refused with ERR"),
+            ("ERR", None, "refused with ERR"),
+            ("S3CR3T", Some("syntax error"), "refused with ERR"),
+            ("OOM", Some("command not allowed"), "refused with OOM (out of memory: raise maxmemory)"),
+        ] {
+            assert_eq!(of_error(code, details).to_string(), said, "{code} {details:?}");
+        }
+        assert!(KNOWN.iter().all(|(begin, _)| *begin == begin.to_ascii_lowercase()));
+    }
 
     #[test]
     fn unknown_commands_by_their_text() {

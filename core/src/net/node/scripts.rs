@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Script, ToRedisArgs, Value};
 
+use super::refusal::of_error;
 use super::{Eval, Failure};
 #[cfg(feature = "cli")]
 use crate::protocol::request::Keys;
@@ -544,7 +545,7 @@ pub(super) fn refusal(code: &str, details: Option<&str>) -> Failure {
         return failure;
     }
     let is_right = RIGHTS.iter().any(|text| details.starts_with(text));
-    Failure::of_code(if code == "ERR" && is_right { "NOPERM" } else { code })
+    of_error(if code == "ERR" && is_right { "NOPERM" } else { code }, Some(details))
 }
 
 fn fence_of(number: i64) -> Result<u64, Failure> {
