@@ -82,6 +82,29 @@ pub(crate) enum Target {
     Memory { name: String },
 }
 
+/// Where a client has its addresses from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// They were given to it.
+    Argument,
+    /// The variable `REDLOCK_URLS` of the environment.
+    Environment,
+    /// Neither, which leaves the local server.
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Argument => "the addresses are those given to the client",
+            Self::Environment => "the addresses are those of REDLOCK_URLS",
+            Self::Default => {
+                "the address is the default, because REDLOCK_URLS is not set; for tests, memory://name needs no server"
+            }
+        })
+    }
+}
+
 /// One client's nodes in the given order, 1 to 15 without duplicates, the limit for one connection, and how many callers
 /// may have connections. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash)]

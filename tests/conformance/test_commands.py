@@ -86,7 +86,7 @@ def unavailable(proxy: Proxy, answer: str) -> Iterator[None]:
 def test_info_that_takes_too_long(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     with Proxy(node[0], rules=[Rule("INFO", delay_s=60)]) as proxy:
         client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS, connect_timeout_ms=300)
-        with unavailable(proxy, "no answer within 300ms"):
+        with unavailable(proxy, "no answer within 300ms: the login or the set-up was not answered"):
             client.lock(name).acquire(timeout_ms=0)
         assert not node.has(name)
 

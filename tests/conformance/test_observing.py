@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 import pytest
 
 from conformance.conftest import Drivers
-from conformance.driver import FACES, Driver, Json, table
-from conformance.story import Asked, heard
+from conformance.driver import FACES, Driver, Json, LockError, table
+from conformance.story import Asked, heard, reached
 from support.clock import until
 from support.proxy import Proxy
 from support.rules import forbidden
@@ -57,6 +58,57 @@ def test_every_metric_is_there_from_the_start(drivers: Drivers, face: str) -> No
     assert {point["labels"]["reason"]: point["value"] for point in lost} == dict.fromkeys(
         table("errors")["lost_reasons"], 0
     )
+
+
+@every_face
+@pytest.mark.parametrize("why", ["connection refused", "cannot be resolved", "TLS", "WRONGPASS", "DB index"])
+def test_a_node_that_cannot_be_reached_is_reported_once(
+    drivers: Drivers, node: Cluster, face: str, why: str, name: str
+) -> None:
+    """Whatever prevents a connection, and however often. The error says where the address came from."""
+    driver, events = drivers.start(face), list[Json]()
+
+    def codes() -> list[str]:
+        events.extend(driver.events())
+        return [event["code"] for event in events]
+
+    with Proxy(node[0]) as proxy:
+        proxy.refuse(why == "connection refused")
+        place = proxy.url.removeprefix("redis://")
+        urls = {
+            "cannot be resolved": "redis://redlock.invalid",
+            "TLS": f"rediss://{place}",
+            "WRONGPASS": f"redis://nobody:wrong@{place}",
+            "DB index": f"{proxy.url}/99",
+        }
+        lock = driver.client([urls.get(why, proxy.url)]).lock(name)
+        for _ in range(3):
+            with pytest.raises(LockError) as failed:
+                lock.acquire(timeout_ms=0)
+            assert why in failed.value.nodes[0][1]
+            assert failed.value.code == "forbidden" or "given to the client" in failed.value.message
+        until(lambda: "node_unreachable" in codes(), "it is reported")
+        if why == "connection refused":
+            proxy.refuse(False)
+            reached(lock.acquire)
+            until(lambda: "node_answers" in codes(), "its end is reported")
+        assert codes().count("node_unreachable") == 1
+        assert why in next(event["fields"]["failure"] for event in events if event["code"] == "node_unreachable")
+
+
+@every_face
+def test_an_error_says_where_the_addresses_came_from(drivers: Drivers, face: str, name: str) -> None:
+    def said(env: dict[str, str]) -> str:
+        with pytest.raises(LockError) as failed:
+            drivers.start(face, env).client(None).lock(name).acquire(timeout_ms=0)
+        return failed.value.message
+
+    assert "those of REDLOCK_URLS" in said({"REDLOCK_URLS": "redis://127.0.0.1:1"})
+    with socket.socket() as local:
+        if local.connect_ex(("127.0.0.1", 6379)):
+            default = said({})
+            assert "the default" in default
+            assert "memory://" in default
 
 
 @every_face

@@ -611,7 +611,10 @@ impl Acquire {
     }
 
     fn unavailable(&self, ballots: &Ballots) -> Error {
-        let message = "no quorum of nodes answered, so it is unknown whether the lock is free";
+        let mut message = "no quorum of nodes answered, so it is unknown whether the lock is free".to_owned();
+        if ballots.failures.iter().flatten().any(Failure::is_of_connect) {
+            message = format!("{message}; {}", self.context.spec.origin);
+        }
         self.error(ErrorKind::Unavailable, message, ballots)
     }
 

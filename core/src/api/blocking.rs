@@ -130,7 +130,10 @@ impl Redlock {
         self.drive(async move { client.diagnose().await })
     }
 
-    fn drive<T: Send + 'static>(&self, call: impl Future<Output = Result<T, Error>> + Send + 'static) -> Result<T, Error> {
+    fn drive<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
         let (process, set) = self.0.session().nodes()?;
         drive(&Caller { process: &process, runtime: None, seats: Some(&set.seats) }, call)?
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::address::Addresses;
+use crate::address::{Addresses, Origin};
 use crate::api::diagnose::{self, Diagnosis};
 use crate::api::election::Election;
 use crate::api::inspect::{self, LockView};
@@ -277,7 +277,7 @@ impl Redlock {
     #[cfg(feature = "simulation")]
     pub(crate) fn simulated(process: Arc<Process>, set: Arc<NodeSet>, options: Options) -> Self {
         let addresses = Addresses::from_env_value(None).expect("the default address is valid");
-        Self(Arc::new(Session::new(addresses, options, ProcessLocal::new(process, Some(set)))))
+        Self(Arc::new(Session::new((addresses, Origin::Argument), options, ProcessLocal::new(process, Some(set)))))
     }
 }
 
@@ -339,9 +339,12 @@ impl Builder {
     ///
     /// `invalid_argument` for a wrong address or option.
     pub fn build(self) -> Result<Redlock, Error> {
-        let addresses = match self.nodes {
-            Some(nodes) => Addresses::parse(nodes.0).map_err(|error| error.with_option("nodes"))?,
-            None => Addresses::from_env_value(environment()?.as_deref())?,
+        let (addresses, origin) = if let Some(nodes) = self.nodes {
+            (Addresses::parse(nodes.0).map_err(|error| error.with_option("nodes"))?, Origin::Argument)
+        } else {
+            let value = environment()?;
+            let origin = if value.is_some() { Origin::Environment } else { Origin::Default };
+            (Addresses::from_env_value(value.as_deref())?, origin)
         };
         let addresses = addresses.with_options(&self.options, self.provider.as_ref())?;
         if let Some(key_prefix) = &self.options.key_prefix {
@@ -350,7 +353,7 @@ impl Builder {
         let process = Process::current();
         self.options.check(&process.label, addresses.iter().len())?;
         let set = process.set(&addresses)?;
-        Ok(Redlock(Arc::new(Session::new(addresses, self.options, ProcessLocal::new(process, Some(set))))))
+        Ok(Redlock(Arc::new(Session::new((addresses, origin), self.options, ProcessLocal::new(process, Some(set))))))
     }
 }
 

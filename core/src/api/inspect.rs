@@ -359,6 +359,10 @@ pub(super) fn unknown(context: &LockContext, answers: &[Answer]) -> Error {
     } else {
         (ErrorKind::Unavailable, "too few nodes answered to know whether it is held")
     };
+    let mut message = message.to_owned();
+    if answers.iter().any(|answer| answer.as_ref().is_err_and(Failure::is_of_connect)) {
+        message = format!("{message}; {}", context.spec.origin);
+    }
     let answer = |(node, answer): (usize, &Answer)| NodeAnswer {
         node: address(context, node),
         answer: match answer.as_ref().map(|seen| &seen.state) {

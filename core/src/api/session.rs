@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::acquire;
-use crate::address::{Address, Addresses};
+use crate::address::{Address, Addresses, Origin};
 use crate::error::Error;
 use crate::options::{Options, Settings};
 use crate::process::Process;
@@ -19,6 +19,7 @@ use crate::sys::fork::{PerProcess, Pid};
 #[derive(Debug)]
 pub(crate) struct Session {
     addresses: Addresses,
+    origin: Origin,
     options: Options,
     closed: AtomicBool,
     local: PerProcess<ProcessLocal>,
@@ -35,8 +36,8 @@ pub(crate) struct ProcessLocal {
 }
 
 impl Session {
-    pub(crate) fn new(addresses: Addresses, options: Options, local: ProcessLocal) -> Self {
-        Self { addresses, options, closed: AtomicBool::new(false), local: PerProcess::with(local) }
+    pub(crate) fn new((addresses, origin): (Addresses, Origin), options: Options, local: ProcessLocal) -> Self {
+        Self { addresses, origin, options, closed: AtomicBool::new(false), local: PerProcess::with(local) }
     }
 
     /// Returns the client's options.
@@ -102,7 +103,7 @@ impl Session {
     fn spec_of(&self, name: Name, names: Names, settings: Settings) -> Arc<Spec> {
         let settings = Settings { at_least: names.kept(settings.at_least), ..settings };
         let keys = names.keys(&settings.label);
-        Arc::new(Spec { keys, name, names, prefix: self.prefix().len(), settings })
+        Arc::new(Spec { keys, name, names, prefix: self.prefix().len(), settings, origin: self.origin })
     }
 
     /// Returns the context of a call for `spec`. Fails if the client is closed.

@@ -45,6 +45,7 @@ use crate::net::node::endpoint::Endpoint;
 use crate::net::node::health::Health;
 use crate::net::node::pace::{self, Leave};
 use crate::net::node::{Connection, EventSink, Failure, Node, NodeEvent, ServerInfo};
+use crate::net::progress::{Phase, Progress};
 use crate::net::timers::Deadlines;
 use crate::protocol::cluster::Redirect;
 use crate::protocol::place::Place;
@@ -796,26 +797,44 @@ impl Connecting {
                     return connections.start_connecting(node, true);
                 }
                 // The following calls may log, which may take long.
-                health.record_reply(node, connections.clock.now());
-                remarks.log(&connections.members.nodes[node].address);
+                let member = &connections.members.nodes[node];
+                let is_back = member.endpoint.pace.ends_outage(&member.address);
+                if !health.record_reply(node, connections.clock.now()) && is_back {
+                    log!(NODE_ANSWERS, node = %member.address, "node can be reached again");
+                }
+                remarks.log(&member.address);
             }
             Err(failure) => {
                 connections.unconnected(node, failure.clone());
-                match &failure {
-                    // Another connection may still exist, and be answered.
-                    Failure::Silent(_) if connections.current(node).is_none() => health.record_timeout(node),
-                    failure if failure.is_answer() => {
-                        connections.slots[node].misses.store(0, Ordering::Relaxed);
-                        health.record_reply(node, connections.clock.now());
-                    }
-                    _ if connections.current(node).is_none() => {
-                        connections.members.nodes[node].endpoint.traffic.record_timeout();
-                    }
-                    _ => {}
-                }
-                log!(NODE_UNREACHABLE, node = %connections.members.nodes[node].address, %failure, "no connection");
+                self.report(&failure);
             }
         }
+    }
+
+    /// Records the failure of a connect, and reports the first one of an outage.
+    fn report(&self, failure: &Failure) {
+        let (connections, node) = (&self.connections, self.node);
+        let (health, member) = (&connections.members.health, &connections.members.nodes[node]);
+        // Another connection may still exist, and be answered.
+        let is_alone = connections.current(node).is_none();
+        let is_news = match failure {
+            Failure::Unconnected(..) => is_alone && health.record_silent_connect(node),
+            failure if failure.is_answer() => {
+                connections.slots[node].misses.store(0, Ordering::Relaxed);
+                health.record_reply(node, connections.clock.now());
+                is_alone
+            }
+            _ => {
+                if is_alone {
+                    member.endpoint.traffic.record_timeout();
+                }
+                is_alone && *failure != Failure::Closed
+            }
+        };
+        if is_news && member.endpoint.pace.begins_outage(&member.address, failure) {
+            log!(NODE_UNREACHABLE, node = %member.address, %failure, "the node cannot be reached; trying again");
+        }
+        log!(CONNECT_FAILED, node = %member.address, %failure, "no connection");
     }
 
     /// Waits for permission to connect. Fails with the reason if it is refused.
@@ -843,9 +862,9 @@ impl Connecting {
         let mut replaced = pin!(slot.moved.notified());
         replaced.as_mut().enable();
         let moves = slot.state().moves;
-        let asked = AtomicBool::new(true);
+        let progress = Progress::default();
         let is_known = member.endpoint.is_known();
-        let mut connect = pin!(member.node.connect(&connections.clock, connections.sink(node), is_known, &asked));
+        let mut connect = pin!(member.node.connect(&connections.clock, connections.sink(node), is_known, &progress));
         let mut timer = pin!(connections.clock.sleep(limit));
         let (mut due, mut respites) = (connections.clock.now().after(limit), RESPITES);
         let result = poll_fn(|cx| {
@@ -861,10 +880,11 @@ impl Connecting {
                 }
                 let now = connections.clock.now();
                 if now < due.after(UNDRIVEN) || respites == 0 {
-                    // The source of the login may be slow, and the node not.
-                    let is_node = asked.load(Ordering::Relaxed);
-                    let failure = if is_node { Failure::Silent(limit) } else { Failure::NoLogin(NoLogin::Slow(limit)) };
-                    return Poll::Ready(Some(Err(failure)));
+                    return Poll::Ready(Some(Err(match progress.phase() {
+                        // The source of the login may be slow, and the node not.
+                        Phase::Login => Failure::NoLogin(NoLogin::Slow(limit)),
+                        phase => Failure::Unconnected(phase, limit),
+                    })));
                 }
                 // The runtime was not driven for a while, so that the node's answer was not read.
                 respites -= 1;
@@ -959,7 +979,7 @@ mod tests {
         let server = Server::start();
         let connections = waiting(&server);
         let node = &connections.members.nodes[0].node;
-        let (connection, server_info) = node.connect(&Clock::System, None, true, &AtomicBool::default()).await.unwrap();
+        let (connection, server_info) = node.connect(&Clock::System, None, true, &Progress::default()).await.unwrap();
         connections.renounce(0);
         assert!(!connections.connected(0, connection.clone(), &server_info, 0));
         assert!(connections.current(0).is_none());

@@ -24,6 +24,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::address::Target;
 use crate::net::node::Failure;
+use crate::net::progress::{Phase, Progress};
 use crate::net::socket::{Socket, Transport};
 use crate::net::tls::Tls;
 use crate::protocol::certificate::Validity;
@@ -70,30 +71,36 @@ impl Dialer {
         Self { target, tls, keepalive, resolver: Resolver::System }
     }
 
-    /// Dials. Sets no time limit. Cancel safe.
-    pub(crate) async fn dial(&self, clock: &Clock) -> Result<Stream, Failure> {
+    /// Dials, and says in `progress` where it is. Sets no time limit. Cancel safe.
+    pub(crate) async fn dial(&self, clock: &Clock, progress: &Progress) -> Result<Stream, Failure> {
         match &self.target {
             Target::Tcp { host, port, .. } => {
                 // Before the race: files are read while nothing waits at the other end.
                 let Some(tls) = &self.tls else {
-                    return Ok(Stream::Plain(self.connect(host, *port, clock).await?.into()));
+                    return Ok(Stream::Plain(self.connect(host, *port, clock, progress).await?.into()));
                 };
                 let config = Arc::clone(tls).config().await?;
-                let tcp = self.connect(host, *port, clock).await?;
+                let tcp = self.connect(host, *port, clock, progress).await?;
+                progress.enter(Phase::Tls);
                 Ok(Stream::Tls(Box::new(tls.shake_hands(config, tcp.into()).await?)))
             }
-            Target::Unix { path } => Ok(Stream::Plain(connect_unix(path).await?.into())),
+            Target::Unix { path } => {
+                progress.enter(Phase::Open);
+                Ok(Stream::Plain(connect_unix(path).await?.into()))
+            }
             Target::Memory { .. } | Target::Sentinel { .. } | Target::Cluster { .. } => {
                 Err(Failure::Unreachable("it is not a server".into()))
             }
         }
     }
 
-    async fn connect(&self, host: &str, port: u16, clock: &Clock) -> Result<TcpStream, Failure> {
+    async fn connect(&self, host: &str, port: u16, clock: &Clock, progress: &Progress) -> Result<TcpStream, Failure> {
+        progress.enter(Phase::Resolve);
         let addresses = self.resolver.look_up(host, port).await.map_err(|error| {
             // The text is the resolver's, and does not repeat the name.
             Failure::Unreachable(format!("the host's name cannot be resolved: {error}").into())
         })?;
+        progress.enter(Phase::Open);
         let addresses = in_turn(&addresses);
         race(addresses.clone().into_iter().map(|address| connect_tcp(address, self.keepalive)), clock)
             .await
@@ -323,7 +330,10 @@ mod tests {
     fn dialer(port: u16, addresses: &[IpAddr]) -> (Dialer, Arc<Mutex<Vec<IpAddr>>>) {
         let addresses = Arc::new(Mutex::new(addresses.to_vec()));
         let target = Target::Tcp { host: "name".into(), port, tls: false };
-        (Dialer { target, tls: None, keepalive: KEEPALIVE, resolver: Resolver::Fixed(Arc::clone(&addresses)) }, addresses)
+        (
+            Dialer { target, tls: None, keepalive: KEEPALIVE, resolver: Resolver::Fixed(Arc::clone(&addresses)) },
+            addresses,
+        )
     }
 
     fn peer(stream: &Stream) -> IpAddr {
@@ -339,7 +349,7 @@ mod tests {
         let _dead = dead(dead_ip, port).await;
         let (dialer, _) = dialer(port, &[dead_ip, live_ip]);
         let start = Clock::System.now();
-        let stream = dialer.dial(&Clock::System).await.unwrap();
+        let stream = dialer.dial(&Clock::System, &Progress::default()).await.unwrap();
         assert_eq!(peer(&stream), live_ip);
         let took = Clock::System.now().since(start);
         assert!(took >= HEAD_START && took < LIMIT + harness::SLACK, "{took:?}");
@@ -352,13 +362,13 @@ mod tests {
         let port = live.local_addr().unwrap().port();
         let (dialer, addresses) = dialer(port, &[first, second]);
         let start = Clock::System.now();
-        assert_eq!(peer(&dialer.dial(&Clock::System).await.unwrap()), second);
+        assert_eq!(peer(&dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), second);
         assert!(Clock::System.now().since(start) < HEAD_START + harness::SLACK);
         drop(live);
-        let refused = dialer.dial(&Clock::System).await.unwrap_err();
+        let refused = dialer.dial(&Clock::System, &Progress::default()).await.unwrap_err();
         assert_eq!(refused.to_string(), "cannot be reached: connection refused (tried 127.0.0.2, 127.0.0.1)");
         addresses.lock().unwrap().clear();
-        let refused = dialer.dial(&Clock::System).await.unwrap_err();
+        let refused = dialer.dial(&Clock::System, &Progress::default()).await.unwrap_err();
         assert_eq!(refused.to_string(), "cannot be reached: the host's name does not have an address");
     }
 
@@ -369,9 +379,9 @@ mod tests {
         let port = old.local_addr().unwrap().port();
         let _new = TcpListener::bind((after, port)).await.unwrap();
         let (dialer, addresses) = dialer(port, &[before]);
-        assert_eq!(peer(&dialer.dial(&Clock::System).await.unwrap()), before);
+        assert_eq!(peer(&dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), before);
         *addresses.lock().unwrap() = vec![after];
-        assert_eq!(peer(&dialer.dial(&Clock::System).await.unwrap()), after);
+        assert_eq!(peer(&dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), after);
     }
 
     #[tokio::test]
@@ -382,7 +392,10 @@ mod tests {
         let socket = SockRef::from(&stream);
         assert!(socket.keepalive().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
-        assert_eq!((socket.tcp_keepalive_interval().unwrap(), socket.tcp_keepalive_retries().unwrap()), (KEEPALIVE / 3, 3));
+        assert_eq!(
+            (socket.tcp_keepalive_interval().unwrap(), socket.tcp_keepalive_retries().unwrap()),
+            (KEEPALIVE / 3, 3)
+        );
         let stream = connect_tcp(address, Duration::ZERO).await.unwrap();
         assert!(!SockRef::from(&stream).keepalive().unwrap());
     }

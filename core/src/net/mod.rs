@@ -8,6 +8,7 @@ pub(crate) mod dial;
 pub(crate) mod footprint;
 pub(crate) mod logins;
 pub(crate) mod node;
+pub(crate) mod progress;
 pub(crate) mod redirect;
 pub(crate) mod round;
 pub(crate) mod socket;

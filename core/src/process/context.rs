@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::address::Origin;
 use crate::net::connections::Connections;
 use crate::options::Settings;
 use crate::process::Process;
@@ -23,6 +24,8 @@ pub(crate) struct Spec {
     /// The keys; of a semaphore, those of its first slot.
     pub(crate) keys: Arc<Keys>,
     pub(crate) settings: Settings,
+    /// Where its client has the addresses from, for errors.
+    pub(crate) origin: Origin,
 }
 
 impl Spec {

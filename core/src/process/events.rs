@@ -257,7 +257,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
-    use crate::event::{LOCK_LOST, NODE_EVICTS, NODE_UNREACHABLE};
+    use crate::event::{CONNECT_FAILED, LOCK_LOST, NODE_EVICTS};
 
     fn record(event: &'static Event, number: usize) -> Arc<Record> {
         let message = number.to_string();
@@ -297,7 +297,7 @@ mod tests {
         let ring = events.ring.as_ref().unwrap();
         put(&events, 0);
         for number in 1..MOST {
-            ring.put(record(&NODE_UNREACHABLE, number));
+            ring.put(record(&CONNECT_FAILED, number));
         }
         assert_eq!(put(&events, MOST), 1);
         let (records, _) = events.take();

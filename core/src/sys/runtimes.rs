@@ -30,13 +30,13 @@
 use std::any::Any;
 use std::collections::HashSet;
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
-use std::mem;
 
 use tokio::runtime::{Builder, Handle, Id, Runtime};
 

@@ -71,14 +71,16 @@ impl Health {
         NodeMask::from_bits(self.unresponsive.load(Ordering::Relaxed))
     }
 
-    /// Records an answer of `node`.
-    pub(crate) fn record_reply(&self, node: usize, now: Moment) {
+    /// Records an answer of `node`. Returns whether it was unresponsive.
+    pub(crate) fn record_reply(&self, node: usize, now: Moment) -> bool {
         self.endpoints[node].heard(now);
         let bit = 1 << node;
-        if self.unresponsive.load(Ordering::Relaxed) & bit != 0 {
+        let was_unresponsive = self.unresponsive.load(Ordering::Relaxed) & bit != 0;
+        if was_unresponsive {
             self.unresponsive.fetch_and(!bit, Ordering::Relaxed);
             log!(NODE_ANSWERS, node = %self.addresses[node], "node answers again");
         }
+        was_unresponsive
     }
 
     /// Returns whether `node`, whose answer is due since `owing`, gave none for longer than `limit` before the last
@@ -90,11 +92,16 @@ impl Health {
 
     /// Records that `node` missed a vote.
     pub(crate) fn record_timeout(&self, node: usize) {
-        self.endpoints[node].traffic.record_timeout();
-        let bit = 1 << node;
-        if self.unresponsive.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        if self.record_silent_connect(node) {
             log!(NODE_SILENT, node = %self.addresses[node], "node stopped responding; no longer waiting for it");
         }
+    }
+
+    /// Records that `node` did not answer a connect. Returns whether it was responsive before.
+    pub(crate) fn record_silent_connect(&self, node: usize) -> bool {
+        self.endpoints[node].traffic.record_timeout();
+        let bit = 1 << node;
+        self.unresponsive.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 
     /// Records the server info of a new connection to `node`, before that is used. The caller logs the remarks

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::address::{Address, Target};
 use crate::error::Error;
 use crate::net::logins::{Logins, NoLogin};
+use crate::net::progress::{Phase, Progress};
 use crate::protocol::cluster::Redirect;
 use crate::protocol::diagnosis::cluster::ClusterFacts;
 use crate::protocol::diagnosis::server::Facts;
@@ -179,8 +179,10 @@ pub(crate) enum Failure {
     HungUp,
     /// The server has as many clients as it takes.
     Full,
-    /// No answer, or no connection, within this time.
+    /// No answer within this time.
     Silent(Duration),
+    /// No connection within this time, which ended in this phase.
+    Unconnected(Phase, Duration),
     /// The node missed a vote, and has not answered since.
     Unresponsive,
     /// The server answered with this error code.
@@ -229,10 +231,7 @@ impl Failure {
     /// Returns whether the node answered, and executed nothing.
     pub(crate) fn is_unexecuted(&self) -> bool {
         self.is_redirect()
-            || matches!(
-                self,
-                Self::Refused(_) | Self::Told(_) | Self::Forbidden(_) | Self::NoScript | Self::Unassigned
-            )
+            || matches!(self, Self::Refused(_) | Self::Told(_) | Self::Forbidden(_) | Self::NoScript | Self::Unassigned)
     }
 
     /// Returns whether the request has to be sent in another way, because of where the slot is.
@@ -243,6 +242,19 @@ impl Failure {
     /// Returns whether a failed connect may succeed for a client with another login or other options of TLS.
     pub(crate) fn is_of_one_client(&self) -> bool {
         self.is_answer() || matches!(self, Self::Tls(_) | Self::NoLogin(_))
+    }
+
+    /// Returns whether it prevents a connection.
+    pub(crate) fn is_of_connect(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable(_)
+                | Self::Tls(_)
+                | Self::NoLogin(_)
+                | Self::HungUp
+                | Self::Told(_)
+                | Self::Unconnected(..)
+        )
     }
 
     /// Returns the error of the program's own code behind this failure, if there is one.
@@ -294,6 +306,8 @@ impl fmt::Display for Failure {
             Self::Closed => f.write_str("closed the connection"),
             Self::HungUp => f.write_str("cannot be reached: connection closed while it was set up"),
             Self::Full => f.write_str("max number of clients reached; raise its maxclients or close connections"),
+            Self::Silent(after) if after.is_zero() => f.write_str("was not asked: no time was left"),
+            Self::Unconnected(phase, after) => write!(f, "no answer within {after:?}: {phase}"),
             Self::Silent(after) => write!(f, "no answer within {after:?}"),
             Self::Unresponsive => f.write_str("has stopped answering"),
             Self::Refused(code) | Self::Forbidden(code) => write!(f, "refused with {code}{}", advice(code)),
@@ -437,18 +451,22 @@ impl Node {
         clock: &Clock,
         events: Option<EventSink>,
         is_known: bool,
-        asked: &AtomicBool,
+        progress: &Progress,
     ) -> Result<(Connection, ServerInfo), Failure> {
         match self {
             Self::Redis(node) => {
-                let (connection, server_info) = node.connect(clock, events, is_known, asked).await?;
+                let (connection, server_info) = node.connect(clock, events, is_known, progress).await?;
                 Ok((Connection::Redis(connection), server_info))
             }
             // Then a request begins again, at the server that the map names.
-            Self::Cluster(cluster) => cluster.map_anew().await.and(Err(Failure::Unassigned)),
+            Self::Cluster(cluster) => {
+                progress.enter(Phase::SetUp);
+                cluster.map_anew().await.and(Err(Failure::Unassigned))
+            }
             Self::Memory(node) => Ok((Connection::Memory(node.connect(clock, events)), node.server_info())),
             #[cfg(feature = "simulation")]
             Self::Simulated(node) => {
+                progress.enter(Phase::SetUp);
                 let (link, server_info) = node.connect(events).await?;
                 Ok((Connection::Simulated(link), server_info))
             }

@@ -24,6 +24,7 @@
 //! [`Record`] decides, with time and chance as arguments. [`Pace`] shares one among all connections of a process. It is
 //! locked only for the decision, never on the way of a request.
 
+use std::mem;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -78,6 +79,17 @@ struct Record {
     connected: Moment,
     /// When the server last reported too many clients.
     full: Option<Moment>,
+    outage: Outage,
+}
+
+/// Whether it was reported that no connect succeeds.
+#[derive(Debug, Default)]
+enum Outage {
+    #[default]
+    None,
+    /// For clients with this address.
+    OfOne(Box<Address>),
+    OfAll,
 }
 
 impl Record {
@@ -170,7 +182,28 @@ impl Record {
 
     fn moved(&mut self) {
         // The connects to the former server said nothing about this one, but were not fewer for that.
-        *self = Self { began: self.began, ..Self::default() };
+        *self = Self { began: self.began, outage: mem::take(&mut self.outage), ..Self::default() };
+    }
+
+    fn begins_outage(&mut self, who: &Address, failure: &Failure) -> bool {
+        match (&self.outage, failure.is_of_one_client()) {
+            (Outage::None, true) => self.outage = Outage::OfOne(Box::new(who.clone())),
+            (Outage::None | Outage::OfOne(_), false) => self.outage = Outage::OfAll,
+            (Outage::OfOne(_), true) | (Outage::OfAll, _) => return false,
+        }
+        true
+    }
+
+    fn ends_outage(&mut self, who: &Address) -> bool {
+        let is_over = match &self.outage {
+            Outage::None => false,
+            Outage::OfOne(other) => **other == *who,
+            Outage::OfAll => true,
+        };
+        if is_over {
+            self.outage = Outage::None;
+        }
+        is_over
     }
 
     /// Keeps callers that are not urgent away, for longer each time.
@@ -222,6 +255,16 @@ impl Pace {
         failure
     }
 
+    /// Records that `who` cannot connect. Returns whether an outage begins with that, which is to be reported.
+    pub(crate) fn begins_outage(&self, who: &Address, failure: &Failure) -> bool {
+        self.record().begins_outage(who, failure)
+    }
+
+    /// Records that `who` has connected. Returns whether an outage ends with that, which is to be reported.
+    pub(crate) fn ends_outage(&self, who: &Address) -> bool {
+        self.record().ends_outage(who)
+    }
+
     /// Records that the first request on a connection was answered.
     pub(crate) fn worked(&self) {
         self.record().worked();
@@ -261,6 +304,20 @@ mod tests {
 
     fn who(url: &str) -> Address {
         Address::parse(url).unwrap()
+    }
+
+    #[test]
+    fn an_outage_is_reported_once() {
+        let (mut record, one, two) = (Record::default(), who("redis://:one@a"), who("redis://:two@a"));
+        let forbidden = Failure::Forbidden("WRONGPASS".into());
+        assert!(!record.ends_outage(&one));
+        assert!(record.begins_outage(&one, &forbidden));
+        assert!(!record.begins_outage(&one, &forbidden) && !record.begins_outage(&two, &forbidden));
+        assert!(!record.ends_outage(&two), "it is that of another login");
+        assert!(record.begins_outage(&two, &refused()), "no login helps any more");
+        assert!(!record.begins_outage(&one, &forbidden));
+        record.moved();
+        assert!(record.ends_outage(&two) && !record.ends_outage(&one));
     }
 
     fn refused() -> Failure {

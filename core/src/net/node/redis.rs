@@ -30,6 +30,7 @@ use crate::credentials::{Login, Secret};
 use crate::error::Error;
 use crate::net::dial::{Dialer, Stream};
 use crate::net::logins::{LoginSource, Logins, Numbered};
+use crate::net::progress::{Phase, Progress};
 use crate::net::tls::Tls;
 use crate::protocol::certificate::Validity;
 use crate::protocol::place::Place;
@@ -70,16 +71,17 @@ enum Way {
 
 impl Way {
     /// Makes a stream to the server. Cancel safe.
-    async fn stream(&self, clock: &Clock) -> Result<Stream, Failure> {
+    async fn stream(&self, clock: &Clock, progress: &Progress) -> Result<Stream, Failure> {
         match self {
-            Self::Server(dialer) => dialer.dial(clock).await,
+            Self::Server(dialer) => dialer.dial(clock, progress).await,
             Self::Primary { sentinels, tls, keepalive, dialer } => {
+                progress.enter(Phase::Sentinels);
                 let place = sentinels.primary().await?;
                 let dialer = {
                     let mut last = dialer.lock().expect("no panic while holding this");
                     dialer_to(place, tls.as_deref(), *keepalive, &mut last)?
                 };
-                dialer.dial(clock).await
+                dialer.dial(clock, progress).await
             }
         }
     }
@@ -162,29 +164,26 @@ impl RedisNode {
         }
     }
 
-    /// Connects. Leaves out the commands that a server rejects; see [`Setup`]. `asked` says whether the server is
-    /// asked, and not the source of the login.
+    /// Connects. Leaves out the commands that a server rejects; see [`Setup`]. `progress` says
+    /// where it is.
     pub(crate) async fn connect(
         &self,
         clock: &Clock,
         events: Option<EventSink>,
         is_known: bool,
-        asked: &AtomicBool,
+        progress: &Progress,
     ) -> Result<(RedisConnection, ServerInfo), Failure> {
-        asked.store(false, Ordering::Relaxed);
         let login = self.logins.login().await.map_err(Failure::NoLogin)?;
-        asked.store(true, Ordering::Relaxed);
-        let result = self.connect_as(&login, clock, clock.now(), events.clone(), is_known).await;
+        let result = self.connect_as(&login, (clock, progress), clock.now(), events.clone(), is_known).await;
         let Some(logins) = self.logins.logins() else { return result };
         match &result {
             Ok(_) => logins.accepted(login.number),
             // A server forgets a login at its end, or before. The provider may have a new one.
             Err(Failure::Forbidden(code)) if matches!(&**code, "WRONGPASS" | "NOAUTH") => {
-                asked.store(false, Ordering::Relaxed);
+                progress.enter(Phase::Login);
                 let other = logins.after_rejection(login.number).await.map_err(Failure::NoLogin)?;
-                asked.store(true, Ordering::Relaxed);
                 if let Some(other) = other {
-                    return self.connect_as(&other, clock, clock.now(), events, is_known).await;
+                    return self.connect_as(&other, (clock, progress), clock.now(), events, is_known).await;
                 }
             }
             Err(_) => {}
@@ -195,7 +194,7 @@ impl RedisNode {
     async fn connect_as(
         &self,
         login: &Numbered,
-        clock: &Clock,
+        (clock, progress): (&Clock, &Progress),
         now: Moment,
         events: Option<EventSink>,
         is_known: bool,
@@ -207,12 +206,12 @@ impl RedisNode {
             setup.lock().expect("no panic while holding this")
         };
         let mut plan = setup().plan(now, is_known);
-        let mut result = self.set_up(plan, login, events.clone(), clock, now).await;
+        let mut result = self.set_up(plan, login, events.clone(), (clock, progress), now).await;
         if let (Err(Offence::Hello), true) = (&result, self.address.protocol() != Some(3)) {
             setup().refused_hello(now);
             log!(NODE_REFUSES_HELLO, node = %self.address, "HELLO is refused: the end of a connection is noticed by the next request only");
             plan = setup().plan(now, is_known);
-            result = self.set_up(plan, login, events, clock, now).await;
+            result = self.set_up(plan, login, events, (clock, progress), now).await;
         }
         match result {
             Ok((connection, mut server_info)) => {
@@ -254,7 +253,7 @@ impl RedisNode {
         plan: Plan,
         login: &Numbered,
         events: Option<EventSink>,
-        clock: &Clock,
+        (clock, progress): (&Clock, &Progress),
         now: Moment,
     ) -> Result<(RedisConnection, ServerInfo), Offence> {
         // Who asks for RESP2 knows that waiters poll then.
@@ -262,7 +261,8 @@ impl RedisNode {
         let events = events.filter(|_| plan.hello && self.address.protocol() != Some(2));
         let watches = events.as_ref().is_some_and(EventSink::tracks);
         let says_hello = events.is_some() || self.address.protocol() == Some(3);
-        let stream = self.way.stream(clock).await.map_err(Offence::None)?;
+        let stream = self.way.stream(clock, progress).await.map_err(Offence::None)?;
+        progress.enter(Phase::SetUp);
         let certificate = stream.certificate();
         let inner = open(stream, events.clone());
         let greeting = says_hello.then(|| hello(&login.login));
@@ -656,7 +656,7 @@ mod tests {
         let login = node.logins.login().await.unwrap();
         let connect = async |now| {
             let events = EventSink::new(true, |_| {});
-            node.connect_as(&login, &Clock::System, now, Some(events), false).await.unwrap().1
+            node.connect_as(&login, (&Clock::System, &Progress::default()), now, Some(events), false).await.unwrap().1
         };
         let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
         let deaf = connect(at(5)).await;
@@ -689,8 +689,14 @@ mod tests {
         });
         let node = RedisNode::new(&Address::parse(&format!("redis://127.0.0.1:{port}")).unwrap(), None, None).unwrap();
         let login = node.logins.login().await.unwrap();
-        let connect =
-            node.connect_as(&login, &Clock::System, Moment::from_nanos(1), Some(EventSink::new(true, |_| {})), false);
+        let progress = Progress::default();
+        let connect = node.connect_as(
+            &login,
+            (&Clock::System, &progress),
+            Moment::from_nanos(1),
+            Some(EventSink::new(true, |_| {})),
+            false,
+        );
         let connected = Clock::System.timeout(harness::LIMIT, pin!(connect)).await.expect("it does not wait");
         assert_eq!(connected.unwrap().1.identity.role, Role::Master);
     }

@@ -135,10 +135,22 @@ mod tests {
     #[test]
     fn errors_that_are_not_secret_are_told_and_no_other_text() {
         for (code, details, said) in [
-            ("ERR", Some("DB index is out of range"), "refused: DB index is out of range; write a database that it has into the address"),
-            ("ERR", Some("Protocol error: invalid bulk length S3CR3T"), "refused: it does not understand the protocol; is \
-                this a Redis or Valkey server?"),
-            ("ERR", Some("wrong number of arguments for 'S3CR3T' command"), "refused: wrong number of arguments for a command"),
+            (
+                "ERR",
+                Some("DB index is out of range"),
+                "refused: DB index is out of range; write a database that it has into the address",
+            ),
+            (
+                "ERR",
+                Some("Protocol error: invalid bulk length S3CR3T"),
+                "refused: it does not understand the protocol; is \
+                this a Redis or Valkey server?",
+            ),
+            (
+                "ERR",
+                Some("wrong number of arguments for 'S3CR3T' command"),
+                "refused: wrong number of arguments for a command",
+            ),
             ("ERR", Some("invalid password S3CR3T"), "refused with ERR"),
             ("ERR", None, "refused with ERR"),
             ("S3CR3T", Some("syntax error"), "refused with ERR"),

@@ -39,6 +39,7 @@ use crate::address::{Address, Target, shown};
 use crate::error::Error;
 use crate::net::dial::{Dialer, Stream};
 use crate::net::logins::LoginSource;
+use crate::net::progress::Progress;
 use crate::net::tls::Tls;
 use crate::protocol::diagnosis::sentinels::{GroupFacts, SentinelFacts};
 use crate::protocol::place::Place;
@@ -373,7 +374,7 @@ impl Sentinels {
             return Ok((Some(line), answers));
         }
         let login = login.login().await.map_err(Failure::NoLogin)?;
-        let stream = dialers[index].dial(&self.clock).await?;
+        let stream = dialers[index].dial(&self.clock, &Progress::default()).await?;
         let line = Pipeline::open(&Handle::current(), stream, false, Box::new(|_| {}));
         let answers = question(&line, authentication(&login.login), &self.master).await?;
         Ok((Some(line), answers))

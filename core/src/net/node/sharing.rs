@@ -2,7 +2,7 @@
 //! right to. Tests, on every kind of server that there is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use harness::{Program, Server};
@@ -12,6 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::redis::RedisNode;
 use super::{Connection, Eval, EventSink, Failure, NodeEvent};
 use crate::address::Address;
+use crate::net::progress::Progress;
 use crate::protocol::name::Name;
 use crate::protocol::request::{Action, Keys, Reply, Request, Wants};
 use crate::protocol::token::Token;
@@ -74,8 +75,7 @@ impl Stage {
             }
         });
         let connect = |events| {
-            let asked = AtomicBool::new(true);
-            let connected = runtime.block_on(node.connect(&Clock::System, events, false, &asked));
+            let connected = runtime.block_on(node.connect(&Clock::System, events, false, &Progress::default()));
             Connection::Redis(connected.unwrap().0)
         };
         Self {

@@ -123,7 +123,7 @@ impl OnServer {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None, None).unwrap();
         let (connection, _) = runtime
-            .block_on(node.connect(&Clock::System, None, false, &std::sync::atomic::AtomicBool::new(true)))
+            .block_on(node.connect(&Clock::System, None, false, &crate::net::progress::Progress::default()))
             .unwrap();
         Self { connection: Connection::Redis(connection), runtime, own: server.connect(), _server: server }
     }

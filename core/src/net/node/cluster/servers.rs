@@ -20,6 +20,7 @@ use crate::net::node::setup::authentication;
 #[cfg(feature = "simulation")]
 use crate::net::node::simulated::answers::SimulatedServers;
 use crate::net::node::{Failure, Role};
+use crate::net::progress::Progress;
 use crate::net::tls::Tls;
 use crate::protocol::cluster::{Standing, Told};
 use crate::protocol::place::Place;
@@ -109,7 +110,8 @@ impl Dialed {
         let login = self.login.login().await.map_err(Failure::NoLogin)?;
         let tls = self.tls_to(&place.host).map_err(|error| Failure::Tls(error.to_string().into()))?;
         let target = self.address.of_server(&place.host, place.port).target().clone();
-        let stream: Stream = Dialer::new(target, tls, self.address.keepalive()).dial(clock).await?;
+        let stream: Stream =
+            Dialer::new(target, tls, self.address.keepalive()).dial(clock, &Progress::default()).await?;
         let line = Pipeline::open(&Handle::current(), stream, false, Box::new(|_| {}));
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);

@@ -1,0 +1,55 @@
+//! The progress of one connect, so that the failure of one that takes too long names what it waited for.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// The phase of a connect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// The source of the login is asked: not the node.
+    #[default]
+    Login,
+    /// Sentinels are asked for the server.
+    Sentinels,
+    /// The name of the host is looked up.
+    Resolve,
+    /// The server's system is asked for a connection.
+    Open,
+    /// The TLS handshake is under way.
+    Tls,
+    /// The login and the first questions are sent.
+    SetUp,
+}
+
+impl Phase {
+    const ALL: [Self; 6] = [Self::Login, Self::Sentinels, Self::Resolve, Self::Open, Self::Tls, Self::SetUp];
+}
+
+impl fmt::Display for Phase {
+    /// Completes a sentence that begins with "no answer within 2s: ".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Login => "no login was given",
+            Self::Sentinels => "no sentinel named the primary",
+            Self::Resolve => "its name was not resolved",
+            Self::Open => "the connection was not accepted",
+            Self::Tls => "the TLS handshake was not answered",
+            Self::SetUp => "the login or the set-up was not answered",
+        })
+    }
+}
+
+/// The phase that a connect is in.
+#[derive(Debug, Default)]
+pub(crate) struct Progress(AtomicU8);
+
+impl Progress {
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.0.store(phase as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        Phase::ALL[usize::from(self.0.load(Ordering::Relaxed))]
+    }
+}
