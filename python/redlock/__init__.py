@@ -12,9 +12,9 @@ safe without these terms. A background thread renews the lock until it is releas
 every other method report that from this moment on, and leaving the block raises `LockLost`.
 
 `lock_all` makes a lock of several names, `semaphore` one that several can hold, and `election` has one of many
-processes lead. The same names for asyncio are in `redlock.asyncio`. Under gevent or eventlet, blocking calls let other
-greenlets run if the package has patched `select` before the lock is made. Durations are seconds (float or int) or a
-`timedelta`.
+processes lead. `locked` decorates functions whose calls run under a lock. The same names for asyncio are in
+`redlock.asyncio`. Under gevent or eventlet, blocking calls let other greenlets run if the package has patched `select`
+before the lock is made. Durations are seconds (float or int) or a `timedelta`.
 
 Nodes come from the environment variable `REDLOCK_URLS` (addresses separated by commas), else the node is
 `redis://127.0.0.1:6379`; `Redlock` takes others. An address is `redis://[user:password@]host[:port][/db]`, `rediss://`
@@ -33,24 +33,14 @@ can use this package in one interpreter only.
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Unpack
 
 from redlock import _credentials as _credentials  # the native half finds it without running code
 from redlock import _default, _exit
-from redlock._decorators import (
-    EXAMPLES,
-    Decorates,
-    Name,
-    NameOf,
-    Names,
-    NamesOf,
-    Passes,
-    Plan,
-    Skips,
-    SkipsAndPasses,
-)
+from redlock._decorators import SKIPPED, Plan, Skipped
+from redlock._naming import Name, NameOf, Names
 from redlock._native import __version__
-from redlock.blocking import Decorator, Election, Lock, Redlock
+from redlock.blocking import Decorator, Election, Lock, Redlock, typed
 from redlock.diagnosis import Diagnosis, Finding, Level
 from redlock.errors import (
     LockAlreadyHeld,
@@ -66,9 +56,10 @@ from redlock.errors import (
 from redlock.inspection import LockView, NodeView
 from redlock.leadership import Leader
 from redlock.metrics import Histogram, Metric, Point, count_by_name, stats
-from redlock.options import ClientOptions, Credentials, Duration, ElectionOptions, Login, NameOptions, Options
+from redlock.options import ClientOptions, Credentials, Duration, ElectionOptions, Login, NameOptions, Options, takes
 
 __all__ = [
+    "SKIPPED",
     "ClientOptions",
     "Credentials",
     "Diagnosis",
@@ -97,6 +88,7 @@ __all__ = [
     "Point",
     "Redlock",
     "RedlockError",
+    "Skipped",
     "__version__",
     "configure",
     "count_by_name",
@@ -106,6 +98,7 @@ __all__ = [
     "inspect_semaphore",
     "lock",
     "lock_all",
+    "locked",
     "semaphore",
     "stats",
 ]
@@ -121,70 +114,43 @@ else:
         return importlib.import_module("redlock.asyncio")
 
 
-@overload
-def lock(
-    name: Name,
-    *,
-    skip_if_held: Literal[False] = False,
-    pass_lock: Literal[False] = False,
-    **options: Unpack[NameOptions],
-) -> Lock: ...
-@overload
-def lock(
-    name: Name | NameOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[NameOptions]
-) -> SkipsAndPasses[Lock]: ...
-@overload
-def lock(name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[NameOptions]) -> Skips: ...
-@overload
-def lock(name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[NameOptions]) -> Passes[Lock]: ...
-@overload
-def lock(
-    name: NameOf,
-    *,
-    skip_if_held: Literal[False] = False,
-    pass_lock: Literal[False] = False,
-    **options: Unpack[NameOptions],
-) -> Decorates: ...
-def lock(
-    name: Name | NameOf, *, skip_if_held: bool = False, pass_lock: bool = False, **options: Unpack[NameOptions]
-) -> object:
-    """Make a lock on the default client, or a decorator whose calls run under one; see `Redlock.lock`.
+@takes(NameOptions)
+def lock(name: Name, **options: Unpack[NameOptions]) -> Lock:
+    """Make a lock on the default client; see `Redlock.lock`. Sends nothing.
 
     The client is made at the first use, from `REDLOCK_URLS` or for `redis://127.0.0.1:6379`; `configure` sets another.
 
-    Raises `LockInvalidArgument` for a wrong name or option, and at the first use for a wrong address. Sends nothing.
+    Options, whose defaults are those of the client; `NameOptions` says more. Durations are seconds or a `timedelta`:
+
+    - `ttl`: how long the servers keep the lock unless it is extended; a crashed holder blocks others so long; 10 s
+    - `timeout`: how long acquire may wait; 0 for one try, `None` (the default) for ever
+    - `auto_renew`: whether a background thread renews the lock until it is released; `True`
+    - `max_hold`: the lock ends this long after it was acquired, however often it was renewed; no limit
+    - `at_least`: the least time before others can have the lock, even if it is released sooner; 0
+    - `margin`: by how much the lock counts as lost before others can have it; 0
+    - `shared`: whether many readers may have the lock at once, and then no writer; `False`
+    - `label`: what inspection shows as the holder; `host:pid`
+    - `node_timeout`: longest wait for one node's vote; a quarter of the ttl, from 0.05 s to 0.5 s
+    - `restart_delay`: how long the grants of a node do not count after it was seen to restart; the ttl
+    - `fence_ttl`: how long a node remembers the fence of a name; the larger of 1 h and twice the ttl
+    - `protocol`: `"setnx"` for a key that is shared with code of the older protocol; `"plain"`
+
+    Raises `LockInvalidArgument` for a wrong name or option, and at the first use for a wrong address.
 
     >>> import redlock
     >>> with redlock.lock("job", ttl=10, timeout=5) as lock:
     ...     lock.held
     True
     """
-    if skip_if_held or pass_lock or callable(name):
-        return Decorator(Plan(lock, name, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock))
     made = _default.client(Redlock).lock(name, **options)
     # A function that it decorates looks for the default client by itself.
     made._made_with = lock, (name,), options  # noqa: SLF001 - it is for this
     return made
 
 
-@overload
-def lock_all(
-    names: Names, *, skip_if_held: Literal[False] = False, pass_lock: Literal[False] = False, **options: Unpack[Options]
-) -> Lock: ...
-@overload
-def lock_all(
-    names: Names | NamesOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[Options]
-) -> SkipsAndPasses[Lock]: ...
-@overload
-def lock_all(names: Names | NamesOf, *, skip_if_held: Literal[True], **options: Unpack[Options]) -> Skips: ...
-@overload
-def lock_all(names: Names | NamesOf, *, pass_lock: Literal[True], **options: Unpack[Options]) -> Passes[Lock]: ...
-@overload
-def lock_all(names: NamesOf, **options: Unpack[Options]) -> Decorates: ...
-def lock_all(
-    names: Names | NamesOf, *, skip_if_held: bool = False, pass_lock: bool = False, **options: Unpack[Options]
-) -> object:
-    """Make a lock of several names on the default client, or a decorator; see `Redlock.lock_all`. Sends nothing.
+@takes(Options)
+def lock_all(names: Names, **options: Unpack[Options]) -> Lock:
+    """Make a lock of several names on the default client; see `Redlock.lock_all`. Sends nothing.
 
     Raises `LockInvalidArgument` for wrong names or a wrong option, and at the first use for a wrong address.
 
@@ -193,71 +159,66 @@ def lock_all(
     ...     lock.held
     True
     """
-    if skip_if_held or pass_lock or callable(names):
-        given = names if callable(names) else lock_all(names, **options).names
-        return Decorator(
-            Plan(lock_all, given, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock, example=EXAMPLES)
-        )
     made = _default.client(Redlock).lock_all(names, **options)
     made._made_with = lock_all, (made.names,), options  # noqa: SLF001
     return made
 
 
-@overload
-def semaphore(
-    name: Name,
-    permits: int,
-    *,
-    skip_if_held: Literal[False] = False,
-    pass_lock: Literal[False] = False,
-    **options: Unpack[Options],
-) -> Lock: ...
-@overload
-def semaphore(
-    name: Name | NameOf,
-    permits: int,
-    *,
-    skip_if_held: Literal[True],
-    pass_lock: Literal[True],
-    **options: Unpack[Options],
-) -> SkipsAndPasses[Lock]: ...
-@overload
-def semaphore(
-    name: Name | NameOf, permits: int, *, skip_if_held: Literal[True], **options: Unpack[Options]
-) -> Skips: ...
-@overload
-def semaphore(
-    name: Name | NameOf, permits: int, *, pass_lock: Literal[True], **options: Unpack[Options]
-) -> Passes[Lock]: ...
-@overload
-def semaphore(name: NameOf, permits: int, **options: Unpack[Options]) -> Decorates: ...
-def semaphore(
-    name: Name | NameOf,
-    permits: int,
-    *,
-    skip_if_held: bool = False,
-    pass_lock: bool = False,
-    **options: Unpack[Options],
-) -> object:
-    """Make a lock that up to `permits` can hold, on the default client, or a decorator; see `Redlock.semaphore`.
+@takes(Options)
+def semaphore(name: Name, permits: int, **options: Unpack[Options]) -> Lock:
+    """Make a lock that up to `permits` can hold, on the default client; see `Redlock.semaphore`. Sends nothing.
 
     Raises `LockInvalidArgument` for a wrong name, number of permits or option, and at the first use for a wrong
-    address. Sends nothing.
+    address.
 
     >>> import redlock
     >>> with redlock.semaphore("reports", 5, timeout=5) as lock:
     ...     lock.slot in range(5)
     True
     """
-    if skip_if_held or pass_lock or callable(name):
-        return Decorator(
-            Plan(semaphore, name, permits, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock)
-        )
     made = _default.client(Redlock).semaphore(name, permits, **options)
     made._made_with = semaphore, (name, permits), options  # noqa: SLF001
     return made
 
 
+@typed
+@takes(NameOptions)
+def locked(
+    name: NameOf,
+    *,
+    permits: int | None = None,
+    skip_if_held: bool = False,
+    pass_lock: bool = False,
+    **options: Unpack[NameOptions],
+) -> Decorator:
+    """Make a decorator: each call of the function runs under a fresh lock of the default client; see `Redlock.locked`.
+
+    `name` can be a template of the parameters, such as `"order:{order_id}"`, or a function of some of them. With
+    `skip_if_held`, a call returns `SKIPPED` if others hold the lock. With `pass_lock`, the function gets the lock.
+    `lock` lists the other options.
+
+    Raises `LockInvalidArgument` for a wrong name or option, and at the first use for a wrong address; see
+    `Redlock.locked`. Sends nothing.
+
+    >>> import redlock
+    >>> @redlock.locked("order:{order_id}", timeout=5)
+    ... def ship(order_id: int) -> str:
+    ...     return redlock.inspect(f"order:{order_id}").state
+    >>> ship(17)
+    'held'
+    """
+    plan = Plan(
+        lambda: _default.client(Redlock),
+        name,
+        permits=permits,
+        skip_if_held=skip_if_held,
+        pass_lock=pass_lock,
+        options=options,
+    )
+    return Decorator(plan)
+
+
+@takes(ElectionOptions)
 def election(name: Name, **options: Unpack[ElectionOptions]) -> Election:
     """Make a candidate of the election with this name, on the default client; see `Redlock.election`. Sends nothing.
 
@@ -300,6 +261,7 @@ def diagnose() -> list[Diagnosis]:
     return _default.client(Redlock).diagnose()
 
 
+@takes(ClientOptions)
 def configure(nodes: str | Sequence[str] | None = None, **options: Unpack[ClientOptions]) -> None:
     """Set the nodes and the options of the default clients, which `redlock.lock` and `redlock.asyncio.lock` use.
 

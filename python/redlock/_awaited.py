@@ -2,15 +2,16 @@
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Coroutine
-from types import EllipsisType, TracebackType
-from typing import Any, Generic, Never, ParamSpec, Self, TypeVar, Unpack, overload
+from types import TracebackType
+from typing import Any, Generic, Never, ParamSpec, Self, TypeAlias, TypeVar, Unpack, cast
 
 from redlock import _calls, _native
 from redlock._checks import OnlyAsyncWith, coroutine, plain
-from redlock._decorators import NotALock, Place, Plan
+from redlock._decorators import SKIPPED, Locked, Place, Plan, Skipped, Task, TaskDecorates, TaskPasses
 from redlock.errors import LockLost, LockTimeout
-from redlock.options import Duration, NameOptions, Options
+from redlock.options import OWN, Duration, NameOptions, Options
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,8 +56,7 @@ class Lock(OnlyAsyncWith, _native.Handle):
     `TimeoutError`. It does not if the body was also cancelled from outside, or raises another exception.
 
     As a decorator for coroutine functions it makes a fresh lock for each call, with the same options and `on_lost`
-    callbacks. A function with a parameter that is annotated with this class gets the lock there. `Redlock.lock` makes
-    decorators that can do more.
+    callbacks. `Redlock.locked` makes decorators that can do more.
 
     >>> import asyncio
     >>> from redlock import asyncio as redlock
@@ -91,15 +91,7 @@ class Lock(OnlyAsyncWith, _native.Handle):
         # The watch there that reports losses; zero if there is none, as it is mostly.
         self._watch = 0
 
-    @overload
-    async def acquire(self, blocking: bool = True) -> bool: ...
-    @overload
-    async def acquire(self, blocking: bool = True, *, timeout: Duration | None) -> bool: ...
-    @overload
-    async def acquire(self, blocking: bool, timeout: Duration | None) -> bool: ...
-    async def acquire(
-        self, blocking: bool = True, timeout: Duration | EllipsisType | None = ..., **others: Never
-    ) -> bool:
+    async def acquire(self, blocking: bool = True, timeout: Duration | None = OWN, **others: Never) -> bool:
         """Acquire the lock, and wait for as long as others hold it.
 
         `timeout` in seconds overrides the lock's own timeout: zero tries once, `None` waits for ever.
@@ -327,13 +319,13 @@ class Lock(OnlyAsyncWith, _native.Handle):
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         """Decorate a coroutine function: each call runs under a fresh lock."""
         coroutine(function, _TAKER)
-        place = Place(function, Lock)
 
+        @functools.wraps(function)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            async with self._another() as lock:
-                return await place.call(function, lock, args, kwargs)
+            async with self._another():
+                return await function(*args, **kwargs)
 
-        return place.wraps(function, locked)
+        return locked
 
     def _another(self) -> "Lock":
         """Make another lock with the same name and options, and on the present default client if this one had one."""
@@ -347,7 +339,7 @@ class Lock(OnlyAsyncWith, _native.Handle):
         return other
 
 
-class Decorator(NotALock):
+class Decorator:
     """Runs each call of the coroutine functions that it decorates under the lock of a plan."""
 
     __slots__ = ("_plan",)
@@ -355,22 +347,33 @@ class Decorator(NotALock):
     def __init__(self, plan: Plan[Lock]) -> None:
         self._plan = plan
 
-    def __call__(self, function: Callable[..., Coroutine[Any, Any, R]]) -> Callable[..., Coroutine[Any, Any, R | None]]:
+    def __call__(self, function: Callable[..., Task[R]]) -> Callable[..., Task[R | Skipped]]:
+        """Decorate `function`."""
         coroutine(function, _TAKER)
-        plan, place = self._plan, Place(function, Lock, first=self._plan.passes)
+        plan, place = self._plan, Place(function, self._plan, Lock)
 
-        async def locked(*args: Any, **kwargs: Any) -> R | None:  # noqa: ANN401 - those of the function
-            lock = plan.lock(args, kwargs)
+        async def locked(*args: Any, **kwargs: Any) -> R | Skipped:  # noqa: ANN401 - those of the function
+            lock = place.lock(args, kwargs)
             async with contextlib.AsyncExitStack() as stack:
                 try:
                     await stack.enter_async_context(lock)
                 except LockTimeout:
                     if plan.skips:
-                        return None
+                        return SKIPPED
                     raise
-                return await place.call(function, lock, args, kwargs)
+                return await place.call(lock, args, kwargs)  # type: ignore[no-any-return]
 
-        return place.wraps(function, locked)
+        return place.wraps(locked)
+
+
+Decorators: TypeAlias = Locked[
+    TaskDecorates[Never], TaskDecorates[Skipped], TaskPasses[Lock, Never], TaskPasses[Lock, Skipped]
+]
+
+
+def typed(locked: Callable[..., Decorator]) -> Decorators:
+    """Tell type checkers which decorator each call of `locked` returns."""
+    return cast("Decorators", locked)
 
 
 def _call(callback: Callable[[LockLost], object], error: LockLost) -> None:

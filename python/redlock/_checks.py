@@ -8,7 +8,7 @@ def plain(function: object, taker: str) -> None:
     """Refuse a function whose body does not run during the call."""
     _callable(function, taker)
     if inspect.iscoroutinefunction(_body(function)):
-        raise TypeError(f"{_named(function)} is a coroutine function, but {taker} takes plain functions")
+        raise TypeError(f"{named(function)} is a coroutine function, but {taker} takes plain functions")
     _no_generator(function, taker)
 
 
@@ -17,7 +17,7 @@ def coroutine(function: object, taker: str, does: str = "decorates") -> None:
     _callable(function, taker)
     _no_generator(function, taker)
     if not inspect.iscoroutinefunction(_body(function)):
-        raise TypeError(f"{_named(function)} is not a coroutine function; {taker} {does} only coroutine functions")
+        raise TypeError(f"{named(function)} is not a coroutine function; {taker} {does} only coroutine functions")
 
 
 def _callable(function: Any, taker: str) -> None:  # noqa: ANN401 - `object` would be narrowed to a type without a name
@@ -28,7 +28,7 @@ def _callable(function: Any, taker: str) -> None:  # noqa: ANN401 - `object` wou
 def _no_generator(function: object, taker: str) -> None:
     body = _body(function)
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
-        raise TypeError(f"{_named(function)} is a generator, and its body would run too late for {taker}")
+        raise TypeError(f"{named(function)} is a generator, and its body would run too late for {taker}")
 
 
 def _body(function: object) -> object:
@@ -38,7 +38,8 @@ def _body(function: object) -> object:
     return getattr(type(function), "__call__", function)  # noqa: B004 - whether it can be called is known
 
 
-def _named(function: object) -> str:
+def named(function: object) -> str:
+    """Return the name of a function, or of the class of an object that can be called."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 

@@ -9,15 +9,15 @@ that it has won is released.
 
 import select
 from collections.abc import Callable
-from types import EllipsisType, TracebackType
-from typing import Never, Self, cast, overload
+from types import TracebackType
+from typing import Never, Self, cast
 
 from redlock import _native
 from redlock.blocking import Lock as BlockingLock
 from redlock.diagnosis import Diagnosis
 from redlock.errors import LockLost, LockTimeout, RedlockError
 from redlock.inspection import LockView
-from redlock.options import Duration
+from redlock.options import OWN, Duration
 
 _idle: list[_native.Queue] = []
 """Queues that no call uses. Each call has its own, so that its wake-up is for one greenlet."""
@@ -31,13 +31,7 @@ class Lock(BlockingLock):
 
     __slots__ = ()
 
-    @overload
-    def acquire(self, blocking: bool = True) -> bool: ...
-    @overload
-    def acquire(self, blocking: bool = True, *, timeout: Duration | None) -> bool: ...
-    @overload
-    def acquire(self, blocking: bool, timeout: Duration | None) -> bool: ...
-    def acquire(self, blocking: bool = True, timeout: Duration | EllipsisType | None = ..., **others: Never) -> bool:
+    def acquire(self, blocking: bool = True, timeout: Duration | None = OWN, **others: Never) -> bool:
         try:
             _wait(lambda queue: queue.acquire(self, blocking, timeout, **others))
         except LockTimeout:

@@ -1,155 +1,245 @@
-"""Decorators whose calls run under a lock: the lock's name, and how the function gets the lock."""
+"""Functions whose calls run under a lock: the types of `locked`, and how a function gets its lock."""
 
+import enum
 import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
-from redlock.options import Options
+from redlock._checks import named
+from redlock._naming import Name, NameOf, Names, example, is_several, naming, signature_of
+from redlock.options import NameOptions, Options
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 L = TypeVar("L")
 L_co = TypeVar("L_co", covariant=True)
+X_co = TypeVar("X_co", covariant=True)
+Runs_co = TypeVar("Runs_co", covariant=True)
+Skips_co = TypeVar("Skips_co", covariant=True)
+Passes_co = TypeVar("Passes_co", covariant=True)
+Both_co = TypeVar("Both_co", covariant=True)
 
-Name: TypeAlias = str | bytes
-Names: TypeAlias = Iterable[Name]
 Task: TypeAlias = Coroutine[Any, Any, R]
 
 
-NameOf: TypeAlias = Callable[..., Name]
-NamesOf: TypeAlias = Callable[..., Names]
+class Skipped(enum.Enum):
+    """The class of `SKIPPED`, which is its only value.
+
+    >>> import redlock
+    >>> @redlock.locked("cron:nightly", skip_if_held=True)
+    ... def nightly() -> str:
+    ...     return "done"
+    >>> with redlock.lock("cron:nightly"):
+    ...     nightly()
+    redlock.SKIPPED
+    >>> result = nightly()
+    >>> "skipped" if result is redlock.SKIPPED else result
+    'done'
+    """
+
+    # Where users find it, and where `pickle` does.
+    __module__ = "redlock"
+
+    SKIPPED = None
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    def __repr__(self) -> str:
+        return "redlock.SKIPPED"
+
+    def __json__(self) -> None:
+        """Write it as null; Celery calls this for the result of a task."""
 
 
-class Decorates(Protocol):
-    """A decorator."""
-
-    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]: ...
-
-
-class Skips(Protocol):
-    """A decorator whose calls return `None` if others hold the lock."""
-
-    def __call__(self, function: Callable[P, R], /) -> Callable[P, R | None]: ...
+SKIPPED: Final = Skipped.SKIPPED
+"""What a call returns if `skip_if_held` has skipped it, because others hold the lock. It is false, and unlike what a
+function returns."""
 
 
-class Passes(Protocol[L_co]):
-    """A decorator that passes the lock first."""
+class Decorates(Protocol[X_co]):
+    """A decorator. The calls may return an `X_co` instead."""
 
-    def __call__(self, function: Callable[Concatenate[L_co, P], R], /) -> Callable[P, R]: ...
-
-
-class SkipsAndPasses(Protocol[L_co]):
-    """A decorator that does both."""
-
-    def __call__(self, function: Callable[Concatenate[L_co, P], R], /) -> Callable[P, R | None]: ...
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R | X_co]: ...
 
 
-class TaskDecorates(Protocol):
-    """A decorator for coroutine functions."""
+class Passes(Protocol[L_co, X_co]):
+    """A decorator that passes the lock first, or after one parameter, such as `self`."""
 
-    def __call__(self, function: Callable[P, Task[R]], /) -> Callable[P, Task[R]]: ...
-
-
-class TaskSkips(Protocol):
-    """The same, whose calls return `None` if others hold the lock."""
-
-    def __call__(self, function: Callable[P, Task[R]], /) -> Callable[P, Task[R | None]]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[L_co, P], R], /) -> Callable[P, R | X_co]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[S, L_co, P], R], /) -> Callable[Concatenate[S, P], R | X_co]: ...
 
 
-class TaskPasses(Protocol[L_co]):
-    """The same, which passes the lock first."""
+class TaskDecorates(Protocol[X_co]):
+    """A decorator for coroutine functions. The calls may return an `X_co` instead."""
 
-    def __call__(self, function: Callable[Concatenate[L_co, P], Task[R]], /) -> Callable[P, Task[R]]: ...
+    def __call__(self, function: Callable[P, Task[R]], /) -> Callable[P, Task[R | X_co]]: ...
 
 
-class TaskSkipsAndPasses(Protocol[L_co]):
-    """The same, which does both."""
+class TaskPasses(Protocol[L_co, X_co]):
+    """A decorator for coroutine functions that passes the lock first, or after one parameter, such as `self`."""
 
-    def __call__(self, function: Callable[Concatenate[L_co, P], Task[R]], /) -> Callable[P, Task[R | None]]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[L_co, P], Task[R]], /) -> Callable[P, Task[R | X_co]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[S, L_co, P], Task[R]], /
+    ) -> Callable[Concatenate[S, P], Task[R | X_co]]: ...
+
+
+class Locked(Protocol[Runs_co, Skips_co, Passes_co, Both_co]):
+    """The function `locked`, with the types of its decorators; see `redlock.locked` and `redlock.Redlock.locked`."""
+
+    @overload
+    def __call__(
+        self,
+        name: NameOf,
+        *,
+        permits: int | None = None,
+        skip_if_held: Literal[False] = False,
+        pass_lock: Literal[False] = False,
+        **options: Unpack[NameOptions],
+    ) -> Runs_co: ...
+    @overload
+    def __call__(
+        self,
+        name: NameOf,
+        *,
+        permits: int | None = None,
+        skip_if_held: Literal[True],
+        pass_lock: Literal[False] = False,
+        **options: Unpack[NameOptions],
+    ) -> Skips_co: ...
+    @overload
+    def __call__(
+        self,
+        name: NameOf,
+        *,
+        permits: int | None = None,
+        skip_if_held: Literal[False] = False,
+        pass_lock: Literal[True],
+        **options: Unpack[NameOptions],
+    ) -> Passes_co: ...
+    @overload
+    def __call__(
+        self,
+        name: NameOf,
+        *,
+        permits: int | None = None,
+        skip_if_held: Literal[True],
+        pass_lock: Literal[True],
+        **options: Unpack[NameOptions],
+    ) -> Both_co: ...
+
+
+class Makes(Protocol[L_co]):
+    """A client that makes locks."""
+
+    def lock(self, name: Name, **options: Unpack[NameOptions]) -> L_co: ...
+    def lock_all(self, names: Names, **options: Unpack[Options]) -> L_co: ...
+    def semaphore(self, name: Name, permits: int, **options: Unpack[Options]) -> L_co: ...
 
 
 class Plan(Generic[L]):
     """How each call of a decorated function gets its lock."""
 
-    def __init__(  # noqa: PLR0913 - a plan is what a call of `lock` was given
+    def __init__(  # noqa: PLR0913 - a plan is what a call of `locked` was given
         self,
-        make: Callable[..., L],
-        name: Name | NameOf | Names | NamesOf,
-        *more: object,
-        options: Options,
+        client: Callable[[], Makes[L]],
+        name: NameOf,
+        *,
+        permits: int | None,
         skip_if_held: bool,
         pass_lock: bool,
-        example: Name | Names = "name",
+        options: NameOptions,
     ) -> None:
-        """Check the options now, and not at the first call.
-
-        `make` takes the name or names, `more` and the options. If a function makes the name, `example` stands for it.
-        """
-        if skip_if_held:
-            options = {"timeout": 0, **options}
-        self._make = make
-        self._name = name
-        self._more = more
-        self._options = options
+        """Check the options now, and not at the first call. Each call asks for the `client`."""
+        self._client = client
+        self._permits = permits
+        self._options = {"timeout": 0, **options} if skip_if_held else options
+        # What can be iterated over once serves every call.
+        self.name = tuple(name) if is_several(name) else name
         self.skips = skip_if_held
         self.passes = pass_lock
-        make(example if callable(name) else name, *more, **options)
+        self.lock(example(self.name))
+
+    def lock(self, name: object) -> L:
+        """Make the lock of one call. What is not a name is refused."""
+        client, options = self._client(), typing.cast("Any", self._options)
+        if self._permits is not None:
+            return client.semaphore(typing.cast("Name", name), self._permits, **options)
+        if is_several(name):
+            return client.lock_all(name, **options)
+        return client.lock(typing.cast("Name", name), **options)
+
+
+class Place(Generic[L]):
+    """A decorated function: the lock of each call, and where the function takes it."""
+
+    def __init__(self, function: Callable[..., object], plan: Plan[L], kind: type[L]) -> None:
+        """`kind` is the class of the locks. Refuses now what no call can make."""
+        self._function = function
+        self._plan = plan
+        self._name: str | None = None
+        self._position: int | None = None
+        self._signature = signature_of(function)
+        if plan.passes:
+            self._find(kind)
+        self._name_of = naming(plan.name, function, self._signature)
+
+    def _find(self, kind: type[L]) -> None:
+        """Find the parameter for the lock, and leave it out of the signature that others see."""
+        self._position = 0
+        if self._signature is None:
+            return
+        parameters = list(self._signature.parameters.values())
+        self._position = _position(parameters, self._function, kind)
+        lock = parameters[self._position] if self._position < len(parameters) else None
+        if lock is None or lock.kind is lock.VAR_KEYWORD:
+            raise TypeError(f"{named(self._function)} has no parameter that pass_lock could give the lock to")
+        if lock.kind is lock.VAR_POSITIONAL:
+            return
+        self._name = lock.name
+        if lock.kind is lock.KEYWORD_ONLY:
+            self._position = None
+        parameters.remove(lock)
+        self._signature = self._signature.replace(parameters=parameters)
 
     def lock(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> L:
         """Make the lock of one call."""
-        name = self._name(*args, **kwargs) if callable(self._name) else self._name
-        return self._make(name, *self._more, **self._options)
+        return self._plan.lock(self._name_of(args, kwargs))
 
-
-EXAMPLES = "{name}:1", "{name}:2"
-"""Two names that may be those of one lock, on a cluster too."""
-
-
-class Place:
-    """Where a function takes its lock; nowhere, unless it asks for it."""
-
-    def __init__(self, function: Callable[..., object], kind: type, *, first: bool = False) -> None:
-        """`kind` is the class of locks that an annotation asks for. With `first`, the lock is the first argument."""
-        self._name: str | None = None
-        self._position: int | None = 0 if first else None
-        try:
-            self._signature = inspect.signature(function)
-        except (TypeError, ValueError):
-            # Some functions that are written in C do not have one.
-            return
-        parameters = list(self._signature.parameters.values())
-        if first:
-            if parameters and parameters[0].name in {"self", "cls"}:
-                raise TypeError("pass_lock is not for methods; annotate a parameter with the class of the lock instead")
-            return
-        for position, parameter in enumerate(parameters):
-            if _asks(_evaluated(parameter.annotation, function), kind):
-                self._name, self._position = parameter.name, position
-                if parameter.kind is parameter.KEYWORD_ONLY:
-                    self._position = None
-                return
-
-    def call(self, function: Callable[..., R], lock: object, args: tuple[object, ...], kwargs: dict[str, Any]) -> R:
-        """Call `function` with its lock. A lock that the caller passes by keyword stays."""
+    def call(self, lock: L, args: tuple[object, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the function's
+        """Call the function, with the lock if it gets it."""
         name, position = self._name, self._position
-        if (name is None and position is None) or name in kwargs:
-            return function(*args, **kwargs)
         if position is not None and (name is None or len(args) >= position):
-            return function(*args[:position], lock, *args[position:], **kwargs)
-        return function(*args, **kwargs, **{str(name): lock})
+            return self._function(*args[:position], lock, *args[position:], **kwargs)
+        if name is not None:
+            kwargs = {**kwargs, name: lock}
+        return self._function(*args, **kwargs)
 
-    def wraps(self, function: Callable[..., object], wrapper: Callable[..., R]) -> Callable[..., R]:
-        """Make `wrapper` look like `function` without the lock, for frameworks that read signatures."""
-        functools.update_wrapper(wrapper, function)
-        if self._name is not None or self._position is not None:
-            parameters = list(self._signature.parameters.values())
-            taken = self._name or (parameters[0].name if parameters else None)
-            rest = [parameter for parameter in parameters if parameter.name != taken]
-            wrapper.__signature__ = self._signature.replace(parameters=rest)  # type: ignore[attr-defined]
+    def wraps(self, wrapper: Callable[..., R]) -> Callable[..., R]:
+        """Make `wrapper` look like the function without the lock, for frameworks that read signatures."""
+        functools.update_wrapper(wrapper, self._function)
+        if self._name is not None:
+            wrapper.__signature__ = self._signature  # type: ignore[attr-defined]
         return wrapper
+
+
+def _position(parameters: list[inspect.Parameter], function: Callable[..., object], kind: type) -> int:
+    """Find the parameter for the lock: the one that asks for it, or else the first one after `self` or `cls`."""
+    asks = [_asks(_evaluated(parameter.annotation, function), kind) for parameter in parameters]
+    called = [parameter.name == "lock" for parameter in parameters]
+    for found in (asks, called):
+        if True in found:
+            return found.index(True)
+    return int(bool(parameters) and parameters[0].name in {"self", "cls"})
 
 
 def _evaluated(annotation: object, function: Callable[..., object]) -> object:
@@ -167,27 +257,3 @@ def _asks(annotation: object, kind: type) -> bool:
     if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
         return kind in typing.get_args(annotation)
     return annotation is kind
-
-
-class NotALock:
-    """A decorator that somebody may take for a lock."""
-
-    __slots__ = ()
-
-    if not typing.TYPE_CHECKING:
-
-        def __enter__(self) -> NoReturn:
-            raise TypeError(_NOT_A_LOCK)
-
-        __aenter__ = __enter__
-
-        def __exit__(self, *_: object) -> NoReturn:
-            raise TypeError(_NOT_A_LOCK)
-
-        __aexit__ = __exit__
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(f"{_NOT_A_LOCK}; it has no {name!r}")
-
-
-_NOT_A_LOCK = "with skip_if_held, pass_lock or a function for the name, lock() makes a decorator and not a lock"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from types import EllipsisType, TracebackType
-from typing import Literal, Never, NoReturn, Self, SupportsIndex, Unpack, final, overload
+from typing import Literal, Never, NoReturn, Self, SupportsIndex, Unpack, final
 
 from typing_extensions import disjoint_base
 
@@ -113,8 +113,7 @@ class Handle:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn: ...
 
 class Lock(Handle):
-    @overload
-    def acquire(self, blocking: bool = True) -> bool:
+    def acquire(self, blocking: bool = True, timeout: Duration | None = ...) -> bool:
         """Acquire the lock, and wait for as long as others hold it.
 
         `timeout` in seconds overrides the lock's own timeout: zero tries once, `None` waits for ever.
@@ -134,10 +133,6 @@ class Lock(Handle):
         >>> lock.release()
         """
 
-    @overload
-    def acquire(self, blocking: bool = True, *, timeout: Duration | None) -> bool: ...
-    @overload
-    def acquire(self, blocking: bool, timeout: Duration | None) -> bool: ...
     def extend(self, ttl: Duration | None = None) -> None:
         """Extend the lock, so that it lasts for `ttl` seconds from now.
 

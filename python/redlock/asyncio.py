@@ -25,23 +25,13 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Self, TypeVar, Unpack, cast
 
 from redlock import _calls, _default, _native
-from redlock._awaited import Body, Decorator, Lock
+from redlock._awaited import Body, Decorator, Lock, typed
 from redlock._checks import OnlyAsyncWith, coroutine
-from redlock._decorators import (
-    EXAMPLES,
-    Name,
-    NameOf,
-    Names,
-    NamesOf,
-    Plan,
-    TaskDecorates,
-    TaskPasses,
-    TaskSkips,
-    TaskSkipsAndPasses,
-)
+from redlock._decorators import SKIPPED, Plan, Skipped
+from redlock._naming import Name, NameOf, Names
 from redlock.diagnosis import Diagnosis, Finding, Level
 from redlock.errors import (
     LockAlreadyHeld,
@@ -57,9 +47,10 @@ from redlock.errors import (
 from redlock.inspection import LockView, NodeView
 from redlock.leadership import Candidate, Leader, is_end, is_lost, is_outage, leader_of
 from redlock.metrics import Histogram, Metric, Point, count_by_name, stats
-from redlock.options import ClientOptions, Credentials, Duration, ElectionOptions, Login, NameOptions, Options
+from redlock.options import ClientOptions, Credentials, Duration, ElectionOptions, Login, NameOptions, Options, takes
 
 __all__ = [
+    "SKIPPED",
     "ClientOptions",
     "Credentials",
     "Diagnosis",
@@ -88,6 +79,7 @@ __all__ = [
     "Point",
     "Redlock",
     "RedlockError",
+    "Skipped",
     "configure",
     "count_by_name",
     "diagnose",
@@ -96,6 +88,7 @@ __all__ = [
     "inspect_semaphore",
     "lock",
     "lock_all",
+    "locked",
     "semaphore",
     "stats",
 ]
@@ -219,6 +212,7 @@ async def _campaign(lock: Lock) -> None:
             return
 
 
+@takes(ClientOptions)
 class Redlock(OnlyAsyncWith, _native.Client):
     """A client for one set of nodes, for asyncio; see `redlock.Redlock`.
 
@@ -236,160 +230,47 @@ class Redlock(OnlyAsyncWith, _native.Client):
 
     __slots__ = ()
 
-    @overload
-    def lock(
-        self,
-        name: Name,
-        *,
-        skip_if_held: Literal[False] = False,
-        pass_lock: Literal[False] = False,
-        **options: Unpack[NameOptions],
-    ) -> Lock: ...
-    @overload
-    def lock(
-        self,
-        name: Name | NameOf,
-        *,
-        skip_if_held: Literal[True],
-        pass_lock: Literal[True],
-        **options: Unpack[NameOptions],
-    ) -> TaskSkipsAndPasses[Lock]: ...
-    @overload
-    def lock(
-        self, name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[NameOptions]
-    ) -> TaskSkips: ...
-    @overload
-    def lock(
-        self, name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[NameOptions]
-    ) -> TaskPasses[Lock]: ...
-    @overload
-    def lock(
+    @takes(NameOptions)
+    def lock(self, name: Name, **options: Unpack[NameOptions]) -> Lock:
+        """Make a lock by name; see `redlock.Redlock.lock`. Sends nothing and needs no event loop."""
+        return Lock(self, name, **options)
+
+    @takes(Options)
+    def lock_all(self, names: Names, **options: Unpack[Options]) -> Lock:
+        """Make a lock of several names; see `redlock.Redlock.lock_all`. Sends nothing and needs no event loop."""
+        return Lock(self, _native.Shape.several(names), **options)
+
+    @takes(Options)
+    def semaphore(self, name: Name, permits: int, **options: Unpack[Options]) -> Lock:
+        """Make a lock that up to `permits` can hold; see `redlock.Redlock.semaphore`.
+
+        Sends nothing and needs no event loop.
+        """
+        return Lock(self, _native.Shape.semaphore(name, permits), **options)
+
+    @typed
+    @takes(NameOptions)
+    def locked(
         self,
         name: NameOf,
         *,
-        skip_if_held: Literal[False] = False,
-        pass_lock: Literal[False] = False,
-        **options: Unpack[NameOptions],
-    ) -> TaskDecorates: ...
-    def lock(
-        self,
-        name: Name | NameOf,
-        *,
+        permits: int | None = None,
         skip_if_held: bool = False,
         pass_lock: bool = False,
         **options: Unpack[NameOptions],
-    ) -> object:
-        """Make a lock by name, or a decorator for coroutine functions; see `redlock.Redlock.lock`.
+    ) -> Decorator:
+        """Make a decorator for coroutine functions; see `redlock.Redlock.locked`. Sends nothing."""
+        plan = Plan(
+            lambda: self,
+            name,
+            permits=permits,
+            skip_if_held=skip_if_held,
+            pass_lock=pass_lock,
+            options=options,
+        )
+        return Decorator(plan)
 
-        Sends nothing and needs no event loop.
-        """
-        if skip_if_held or pass_lock or callable(name):
-            return Decorator(Plan(self.lock, name, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock))
-        return Lock(self, name, **options)
-
-    @overload
-    def lock_all(
-        self,
-        names: Names,
-        *,
-        skip_if_held: Literal[False] = False,
-        pass_lock: Literal[False] = False,
-        **options: Unpack[Options],
-    ) -> Lock: ...
-    @overload
-    def lock_all(
-        self,
-        names: Names | NamesOf,
-        *,
-        skip_if_held: Literal[True],
-        pass_lock: Literal[True],
-        **options: Unpack[Options],
-    ) -> TaskSkipsAndPasses[Lock]: ...
-    @overload
-    def lock_all(
-        self, names: Names | NamesOf, *, skip_if_held: Literal[True], **options: Unpack[Options]
-    ) -> TaskSkips: ...
-    @overload
-    def lock_all(
-        self, names: Names | NamesOf, *, pass_lock: Literal[True], **options: Unpack[Options]
-    ) -> TaskPasses[Lock]: ...
-    @overload
-    def lock_all(self, names: NamesOf, **options: Unpack[Options]) -> TaskDecorates: ...
-    def lock_all(
-        self,
-        names: Names | NamesOf,
-        *,
-        skip_if_held: bool = False,
-        pass_lock: bool = False,
-        **options: Unpack[Options],
-    ) -> object:
-        """Make a lock of several names, or a decorator for coroutine functions; see `redlock.Redlock.lock_all`.
-
-        Sends nothing and needs no event loop.
-        """
-        if skip_if_held or pass_lock or callable(names):
-            given = names if callable(names) else self.lock_all(names, **options).names
-            return Decorator(
-                Plan(
-                    self.lock_all,
-                    given,
-                    options=options,
-                    skip_if_held=skip_if_held,
-                    pass_lock=pass_lock,
-                    example=EXAMPLES,
-                )
-            )
-        return Lock(self, _native.Shape.several(names), **options)
-
-    @overload
-    def semaphore(
-        self,
-        name: Name,
-        permits: int,
-        *,
-        skip_if_held: Literal[False] = False,
-        pass_lock: Literal[False] = False,
-        **options: Unpack[Options],
-    ) -> Lock: ...
-    @overload
-    def semaphore(
-        self,
-        name: Name | NameOf,
-        permits: int,
-        *,
-        skip_if_held: Literal[True],
-        pass_lock: Literal[True],
-        **options: Unpack[Options],
-    ) -> TaskSkipsAndPasses[Lock]: ...
-    @overload
-    def semaphore(
-        self, name: Name | NameOf, permits: int, *, skip_if_held: Literal[True], **options: Unpack[Options]
-    ) -> TaskSkips: ...
-    @overload
-    def semaphore(
-        self, name: Name | NameOf, permits: int, *, pass_lock: Literal[True], **options: Unpack[Options]
-    ) -> TaskPasses[Lock]: ...
-    @overload
-    def semaphore(self, name: NameOf, permits: int, **options: Unpack[Options]) -> TaskDecorates: ...
-    def semaphore(
-        self,
-        name: Name | NameOf,
-        permits: int,
-        *,
-        skip_if_held: bool = False,
-        pass_lock: bool = False,
-        **options: Unpack[Options],
-    ) -> object:
-        """Make a lock that up to `permits` can hold, or a decorator; see `redlock.Redlock.semaphore`.
-
-        Sends nothing and needs no event loop.
-        """
-        if skip_if_held or pass_lock or callable(name):
-            return Decorator(
-                Plan(self.semaphore, name, permits, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock)
-            )
-        return Lock(self, _native.Shape.semaphore(name, permits), **options)
-
+    @takes(ElectionOptions)
     def election(self, name: Name, **options: Unpack[ElectionOptions]) -> Election:
         """Make a candidate of the election with this name; see `Election`. Sends nothing and needs no event loop.
 
@@ -430,115 +311,62 @@ class Redlock(OnlyAsyncWith, _native.Client):
         self.close()
 
 
-@overload
-def lock(
-    name: Name,
-    *,
-    skip_if_held: Literal[False] = False,
-    pass_lock: Literal[False] = False,
-    **options: Unpack[NameOptions],
-) -> Lock: ...
-@overload
-def lock(
-    name: Name | NameOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[NameOptions]
-) -> TaskSkipsAndPasses[Lock]: ...
-@overload
-def lock(name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[NameOptions]) -> TaskSkips: ...
-@overload
-def lock(name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[NameOptions]) -> TaskPasses[Lock]: ...
-@overload
-def lock(
-    name: NameOf,
-    *,
-    skip_if_held: Literal[False] = False,
-    pass_lock: Literal[False] = False,
-    **options: Unpack[NameOptions],
-) -> TaskDecorates: ...
-def lock(
-    name: Name | NameOf, *, skip_if_held: bool = False, pass_lock: bool = False, **options: Unpack[NameOptions]
-) -> object:
-    """Make a lock on the default client, or a decorator; see `redlock.lock`. Needs no event loop."""
-    if skip_if_held or pass_lock or callable(name):
-        return Decorator(Plan(lock, name, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock))
+@takes(NameOptions)
+def lock(name: Name, **options: Unpack[NameOptions]) -> Lock:
+    """Make a lock on the default client; see `redlock.lock`. Needs no event loop."""
     made = _default.client(Redlock).lock(name, **options)
     made._made_with = lock, (name,), options  # noqa: SLF001 - see `redlock.lock`
     return made
 
 
-@overload
-def lock_all(
-    names: Names, *, skip_if_held: Literal[False] = False, pass_lock: Literal[False] = False, **options: Unpack[Options]
-) -> Lock: ...
-@overload
-def lock_all(
-    names: Names | NamesOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[Options]
-) -> TaskSkipsAndPasses[Lock]: ...
-@overload
-def lock_all(names: Names | NamesOf, *, skip_if_held: Literal[True], **options: Unpack[Options]) -> TaskSkips: ...
-@overload
-def lock_all(names: Names | NamesOf, *, pass_lock: Literal[True], **options: Unpack[Options]) -> TaskPasses[Lock]: ...
-@overload
-def lock_all(names: NamesOf, **options: Unpack[Options]) -> TaskDecorates: ...
-def lock_all(
-    names: Names | NamesOf, *, skip_if_held: bool = False, pass_lock: bool = False, **options: Unpack[Options]
-) -> object:
-    """Make a lock of several names on the default client, or a decorator; see `redlock.lock_all`."""
-    if skip_if_held or pass_lock or callable(names):
-        given = names if callable(names) else lock_all(names, **options).names
-        return Decorator(
-            Plan(lock_all, given, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock, example=EXAMPLES)
-        )
+@takes(Options)
+def lock_all(names: Names, **options: Unpack[Options]) -> Lock:
+    """Make a lock of several names on the default client; see `redlock.lock_all`."""
     made = _default.client(Redlock).lock_all(names, **options)
     made._made_with = lock_all, (made.names,), options  # noqa: SLF001 - see `redlock.lock`
     return made
 
 
-@overload
-def semaphore(
-    name: Name,
-    permits: int,
-    *,
-    skip_if_held: Literal[False] = False,
-    pass_lock: Literal[False] = False,
-    **options: Unpack[Options],
-) -> Lock: ...
-@overload
-def semaphore(
-    name: Name | NameOf,
-    permits: int,
-    *,
-    skip_if_held: Literal[True],
-    pass_lock: Literal[True],
-    **options: Unpack[Options],
-) -> TaskSkipsAndPasses[Lock]: ...
-@overload
-def semaphore(
-    name: Name | NameOf, permits: int, *, skip_if_held: Literal[True], **options: Unpack[Options]
-) -> TaskSkips: ...
-@overload
-def semaphore(
-    name: Name | NameOf, permits: int, *, pass_lock: Literal[True], **options: Unpack[Options]
-) -> TaskPasses[Lock]: ...
-@overload
-def semaphore(name: NameOf, permits: int, **options: Unpack[Options]) -> TaskDecorates: ...
-def semaphore(
-    name: Name | NameOf,
-    permits: int,
-    *,
-    skip_if_held: bool = False,
-    pass_lock: bool = False,
-    **options: Unpack[Options],
-) -> object:
-    """Make a lock that up to `permits` can hold, on the default client, or a decorator; see `redlock.semaphore`."""
-    if skip_if_held or pass_lock or callable(name):
-        return Decorator(
-            Plan(semaphore, name, permits, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock)
-        )
+@takes(Options)
+def semaphore(name: Name, permits: int, **options: Unpack[Options]) -> Lock:
+    """Make a lock that up to `permits` can hold, on the default client; see `redlock.semaphore`."""
     made = _default.client(Redlock).semaphore(name, permits, **options)
     made._made_with = semaphore, (name, permits), options  # noqa: SLF001 - see `redlock.lock`
     return made
 
 
+@typed
+@takes(NameOptions)
+def locked(
+    name: NameOf,
+    *,
+    permits: int | None = None,
+    skip_if_held: bool = False,
+    pass_lock: bool = False,
+    **options: Unpack[NameOptions],
+) -> Decorator:
+    """Make a decorator for coroutine functions, on the default client; see `redlock.Redlock.locked`.
+
+    >>> import asyncio
+    >>> from redlock import asyncio as redlock
+    >>> @redlock.locked("order:{order_id}", pass_lock=True)
+    ... async def ship(lock: redlock.Lock, order_id: int) -> object:
+    ...     return lock.name
+    >>> asyncio.run(ship(17))
+    'order:17'
+    """
+    plan = Plan(
+        lambda: _default.client(Redlock),
+        name,
+        permits=permits,
+        skip_if_held=skip_if_held,
+        pass_lock=pass_lock,
+        options=options,
+    )
+    return Decorator(plan)
+
+
+@takes(ElectionOptions)
 def election(name: Name, **options: Unpack[ElectionOptions]) -> Election:
     """Make a candidate of the election with this name, on the default client; see `redlock.election`."""
     return _default.client(Redlock).election(name, **options)
@@ -559,6 +387,7 @@ async def diagnose() -> list[Diagnosis]:
     return await _default.client(Redlock).diagnose()
 
 
+@takes(ClientOptions)
 def configure(nodes: str | Sequence[str] | None = None, **options: Unpack[ClientOptions]) -> None:
     """Set the nodes and the options of the default clients of this module and of `redlock`; see `redlock.configure`."""
     _default.configure(Redlock, nodes, options)

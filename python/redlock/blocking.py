@@ -1,31 +1,20 @@
 """The client, the lock and the election whose calls block the calling thread. `redlock` exports them."""
 
 import contextlib
+import functools
 import select
 from collections.abc import Callable
-from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Never, ParamSpec, Self, TypeAlias, TypeVar, Unpack, cast
 
 from redlock import _exit, _losses, _native
 from redlock._checks import OnlyWith, plain
-from redlock._decorators import (
-    EXAMPLES,
-    Decorates,
-    Name,
-    NameOf,
-    Names,
-    NamesOf,
-    NotALock,
-    Passes,
-    Place,
-    Plan,
-    Skips,
-    SkipsAndPasses,
-)
+from redlock._decorators import SKIPPED, Decorates, Locked, Passes, Place, Plan, Skipped
+from redlock._naming import Name, NameOf, Names
 from redlock.diagnosis import Diagnosis
 from redlock.errors import LockLost, LockTimeout, LockUnavailable
 from redlock.inspection import LockView
 from redlock.leadership import Candidate, Leader, Stop, Stopped, is_end, is_lost, is_outage, leader_of
-from redlock.options import ElectionOptions, NameOptions, Options
+from redlock.options import ClientOptions, ElectionOptions, NameOptions, Options, takes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,9 +40,9 @@ class Lock(OnlyWith, _native.Lock):
     raises `LockLost` if the lock was lost meanwhile, unless the body is already raising. A release that no quorum
     confirms is not an error there: the background continues it.
 
-    As a decorator it makes a fresh lock for each call, with the same options and `on_lost` callbacks. A function with a
-    parameter that is annotated with this class gets the lock there. Generators and coroutine functions are refused with
-    `TypeError`: their body would run after the release. `Redlock.lock` makes decorators that can do more.
+    As a decorator it makes a fresh lock for each call, with the same options and `on_lost` callbacks. Generators and
+    coroutine functions are refused with `TypeError`: their body would run after the release. `Redlock.locked` makes
+    decorators that can do more.
 
     It cannot be pickled or copied. If it is garbage-collected while held, it is released, with a `ResourceWarning`.
 
@@ -142,16 +131,16 @@ class Lock(OnlyWith, _native.Lock):
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate `function`: each call runs under a fresh lock."""
         plain(function, _TAKER)
-        place = Place(function, Lock)
 
+        @functools.wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self._another() as lock:
-                return place.call(function, lock, args, kwargs)
+            with self._another():
+                return function(*args, **kwargs)
 
-        return place.wraps(function, locked)
+        return locked
 
 
-class Decorator(NotALock):
+class Decorator:
     """Runs each call of the functions that it decorates under the lock of a plan."""
 
     __slots__ = ("_plan",)
@@ -159,23 +148,31 @@ class Decorator(NotALock):
     def __init__(self, plan: Plan[Lock]) -> None:
         self._plan = plan
 
-    def __call__(self, function: Callable[..., R]) -> Callable[..., R | None]:
+    def __call__(self, function: Callable[..., R]) -> Callable[..., R | Skipped]:
         """Decorate `function`."""
         plain(function, _TAKER)
-        plan, place = self._plan, Place(function, Lock, first=self._plan.passes)
+        plan, place = self._plan, Place(function, self._plan, Lock)
 
-        def locked(*args: Any, **kwargs: Any) -> R | None:  # noqa: ANN401 - those of the function
-            lock = plan.lock(args, kwargs)
+        def locked(*args: Any, **kwargs: Any) -> R | Skipped:  # noqa: ANN401 - those of the function
+            lock = place.lock(args, kwargs)
             with contextlib.ExitStack() as stack:
                 try:
                     stack.enter_context(lock)
                 except LockTimeout:
                     if plan.skips:
-                        return None
+                        return SKIPPED
                     raise
-                return place.call(function, lock, args, kwargs)
+                return place.call(lock, args, kwargs)  # type: ignore[no-any-return]
 
-        return place.wraps(function, locked)
+        return place.wraps(locked)
+
+
+Decorators: TypeAlias = Locked[Decorates[Never], Decorates[Skipped], Passes[Lock, Never], Passes[Lock, Skipped]]
+
+
+def typed(locked: Callable[..., Decorator]) -> Decorators:
+    """Tell type checkers which decorator each call of `locked` returns."""
+    return cast("Decorators", locked)
 
 
 class Election(Candidate[Lock]):
@@ -281,6 +278,7 @@ class Election(Candidate[Lock]):
 _select = select.select if select.select.__module__ == "select" else None
 
 
+@takes(ClientOptions)
 class Redlock(OnlyWith, _native.Client):
     """A client for one set of nodes: one server, or several independent ones of which a quorum must agree.
 
@@ -302,57 +300,13 @@ class Redlock(OnlyWith, _native.Client):
 
     __slots__ = ()
 
-    @overload
-    def lock(
-        self,
-        name: Name,
-        *,
-        skip_if_held: Literal[False] = False,
-        pass_lock: Literal[False] = False,
-        **options: Unpack[NameOptions],
-    ) -> Lock: ...
-    @overload
-    def lock(
-        self,
-        name: Name | NameOf,
-        *,
-        skip_if_held: Literal[True],
-        pass_lock: Literal[True],
-        **options: Unpack[NameOptions],
-    ) -> SkipsAndPasses[Lock]: ...
-    @overload
-    def lock(self, name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[NameOptions]) -> Skips: ...
-    @overload
-    def lock(
-        self, name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[NameOptions]
-    ) -> Passes[Lock]: ...
-    @overload
-    def lock(
-        self,
-        name: NameOf,
-        *,
-        skip_if_held: Literal[False] = False,
-        pass_lock: Literal[False] = False,
-        **options: Unpack[NameOptions],
-    ) -> Decorates: ...
-    def lock(
-        self,
-        name: Name | NameOf,
-        *,
-        skip_if_held: bool = False,
-        pass_lock: bool = False,
-        **options: Unpack[NameOptions],
-    ) -> object:
-        """Make a lock by name, or a decorator whose calls run under one. Sends nothing.
+    @takes(NameOptions)
+    def lock(self, name: Name, **options: Unpack[NameOptions]) -> Lock:
+        """Make a lock by name. Sends nothing. `redlock.lock` lists the options.
 
         A name is 1 to 512 bytes, of UTF-8 if given as a str; the key on the servers is the name, unchanged, after the
         client's `key_prefix`. Names that begin with `redlock:fence:`, `redlock:waiters:`, `redlock:slot:` or
         `redlock:shared:` are reserved.
-
-        For a decorator, `name` can be a function that makes the name from the arguments of the call. With
-        `skip_if_held`, a call returns `None` and does not run the function if others hold the lock; it tries once,
-        unless `timeout` says how long to wait. With `pass_lock`, the lock is the first argument of the function. Each
-        of the three makes a decorator, which is not a lock.
 
         Raises `LockInvalidArgument` for a wrong name or option.
 
@@ -360,59 +314,12 @@ class Redlock(OnlyWith, _native.Client):
         >>> client = redlock.Redlock("memory://names")
         >>> client.lock(b"job").name
         b'job'
-        >>> @client.lock(lambda user, amount: f"user:{user}", pass_lock=True)
-        ... def pay(lock: redlock.Lock, user: str, amount: int) -> tuple[object, int]:
-        ...     return lock.name, amount
-        >>> pay("ada", amount=5)
-        ('user:ada', 5)
-        >>> @client.lock("cron:nightly", skip_if_held=True)
-        ... def nightly() -> str:
-        ...     return "done"
-        >>> nightly()
-        'done'
-        >>> with client.lock("cron:nightly"):
-        ...     print(nightly())
-        None
         """
-        if skip_if_held or pass_lock or callable(name):
-            return Decorator(Plan(self.lock, name, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock))
         return self._make(name, options)
 
-    @overload
-    def lock_all(
-        self,
-        names: Names,
-        *,
-        skip_if_held: Literal[False] = False,
-        pass_lock: Literal[False] = False,
-        **options: Unpack[Options],
-    ) -> Lock: ...
-    @overload
-    def lock_all(
-        self,
-        names: Names | NamesOf,
-        *,
-        skip_if_held: Literal[True],
-        pass_lock: Literal[True],
-        **options: Unpack[Options],
-    ) -> SkipsAndPasses[Lock]: ...
-    @overload
-    def lock_all(self, names: Names | NamesOf, *, skip_if_held: Literal[True], **options: Unpack[Options]) -> Skips: ...
-    @overload
-    def lock_all(
-        self, names: Names | NamesOf, *, pass_lock: Literal[True], **options: Unpack[Options]
-    ) -> Passes[Lock]: ...
-    @overload
-    def lock_all(self, names: NamesOf, **options: Unpack[Options]) -> Decorates: ...
-    def lock_all(
-        self,
-        names: Names | NamesOf,
-        *,
-        skip_if_held: bool = False,
-        pass_lock: bool = False,
-        **options: Unpack[Options],
-    ) -> object:
-        """Make a lock of several names, or a decorator whose calls run under one. Sends nothing.
+    @takes(Options)
+    def lock_all(self, names: Names, **options: Unpack[Options]) -> Lock:
+        """Make a lock of several names. Sends nothing.
 
         It holds all names or none, and excludes every lock of each name. While it waits, it holds none of them, so two
         such locks cannot cause a deadlock, but a large set that others want parts of may wait for long. It is acquired,
@@ -420,7 +327,6 @@ class Redlock(OnlyWith, _native.Client):
 
         `names` are 1 to 16 names as `lock` takes them, in any order. Repeated ones count once, and one name is an
         ordinary lock. On a Redis Cluster, all have to be in one slot: give them the same hash tag, as in `{17}:from`.
-        For a decorator, `names` can be a function that makes the names from the arguments of the call; see `lock`.
 
         Raises `LockInvalidArgument` for wrong names or a wrong option, such as `at_least` or `protocol="setnx"`.
 
@@ -429,71 +335,17 @@ class Redlock(OnlyWith, _native.Client):
         >>> with client.lock_all(["account:bob", "account:ada"], timeout=5) as lock:
         ...     lock.names, client.lock("account:ada").locked()
         (('account:ada', 'account:bob'), True)
-        >>> @client.lock_all(lambda source, target, amount: [f"account:{source}", f"account:{target}"])
-        ... def transfer(source: str, target: str, amount: int, lock: redlock.Lock) -> object:
-        ...     return lock.name
-        >>> transfer("bob", "ada", 5)
-        'account:ada, account:bob'
         """
-        if skip_if_held or pass_lock or callable(names):
-            given = names if callable(names) else self.lock_all(names, **options).names
-            return Decorator(
-                Plan(
-                    self.lock_all,
-                    given,
-                    options=options,
-                    skip_if_held=skip_if_held,
-                    pass_lock=pass_lock,
-                    example=EXAMPLES,
-                )
-            )
         return self._make(_native.Shape.several(names), options)
 
-    @overload
-    def semaphore(
-        self,
-        name: Name,
-        permits: int,
-        *,
-        skip_if_held: Literal[False] = False,
-        pass_lock: Literal[False] = False,
-        **options: Unpack[Options],
-    ) -> Lock: ...
-    @overload
-    def semaphore(
-        self,
-        name: Name | NameOf,
-        permits: int,
-        *,
-        skip_if_held: Literal[True],
-        pass_lock: Literal[True],
-        **options: Unpack[Options],
-    ) -> SkipsAndPasses[Lock]: ...
-    @overload
-    def semaphore(
-        self, name: Name | NameOf, permits: int, *, skip_if_held: Literal[True], **options: Unpack[Options]
-    ) -> Skips: ...
-    @overload
-    def semaphore(
-        self, name: Name | NameOf, permits: int, *, pass_lock: Literal[True], **options: Unpack[Options]
-    ) -> Passes[Lock]: ...
-    @overload
-    def semaphore(self, name: NameOf, permits: int, **options: Unpack[Options]) -> Decorates: ...
-    def semaphore(
-        self,
-        name: Name | NameOf,
-        permits: int,
-        *,
-        skip_if_held: bool = False,
-        pass_lock: bool = False,
-        **options: Unpack[Options],
-    ) -> object:
-        """Make a lock that up to `permits` can hold at once, or a decorator whose calls run under one. Sends nothing.
+    @takes(Options)
+    def semaphore(self, name: Name, permits: int, **options: Unpack[Options]) -> Lock:
+        """Make a lock that up to `permits` can hold at once. Sends nothing.
 
         Each holder has a slot of its own, `Lock.slot`, from 0 to `permits` - 1. Its fence is larger than every earlier
         fence of that slot. `permits` is 1 to 32. It is stored nowhere, so it can change in a rolling deployment: while
         callers differ, at most the largest number of them hold. Waiters have no order, and this is not a rate limit.
-        A lock of the same name has nothing to do with it. For a decorator, see `lock`.
+        A lock of the same name has nothing to do with it.
 
         Raises `LockInvalidArgument` for a wrong name, number of permits or option, and with `protocol="setnx"`.
 
@@ -504,11 +356,59 @@ class Redlock(OnlyWith, _native.Client):
         ...     sorted([first.slot, second.slot]), client.semaphore("reports", 2).acquire()
         ([0, 1], False)
         """
-        if skip_if_held or pass_lock or callable(name):
-            return Decorator(
-                Plan(self.semaphore, name, permits, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock)
-            )
         return self._make(_native.Shape.semaphore(name, permits), options)
+
+    @typed
+    @takes(NameOptions)
+    def locked(
+        self,
+        name: NameOf,
+        *,
+        permits: int | None = None,
+        skip_if_held: bool = False,
+        pass_lock: bool = False,
+        **options: Unpack[NameOptions],
+    ) -> Decorator:
+        """Make a decorator: each call of the function runs under a fresh lock. Sends nothing.
+
+        `name` is a template: `"order:{order_id}"` takes the name from the parameter `order_id` of the function, and
+        `"{order.id:06}"` from an attribute, formatted as `str.format` does. Write `{{` and `}}` for braces in the name
+        itself. It can also be a function that makes the name: it gets the arguments of the call by the names of its own
+        parameters, with their defaults. Several names, or templates, make a lock of all of them, as `lock_all` does.
+        With `permits`, so many calls may run at once, as with `semaphore`.
+
+        With `skip_if_held`, a call returns `redlock.SKIPPED`, which is false, and does not run the function if others
+        hold the lock. It tries once, unless `timeout` says how long to wait. With `pass_lock`, the function gets the
+        lock: in the parameter that is annotated with its class, or else is called `lock`, or else in the first one
+        after `self` and `cls`. Callers do not pass it. Type checkers know a lock that is the first or second parameter.
+
+        Raises `LockInvalidArgument` for a wrong name or option. Decorating raises it for a name from a parameter that
+        the function does not have, and `TypeError` for a generator, a coroutine function, and one that cannot take the
+        lock.
+
+        >>> import redlock
+        >>> client = redlock.Redlock("memory://locked")
+        >>> @client.locked("user:{user}", pass_lock=True)
+        ... def pay(lock: redlock.Lock, user: str, amount: int = 1) -> tuple[object, int]:
+        ...     return lock.name, amount
+        >>> pay("ada", amount=5)
+        ('user:ada', 5)
+        >>> @client.locked(lambda amount, user: f"{user}:{amount}", skip_if_held=True)
+        ... def refund(user: str, amount: int = 1) -> str:
+        ...     return "done"
+        >>> with client.lock("ada:1"):
+        ...     refund("ada"), refund("ada", 2)
+        (redlock.SKIPPED, 'done')
+        """
+        plan = Plan(
+            lambda: self,
+            name,
+            permits=permits,
+            skip_if_held=skip_if_held,
+            pass_lock=pass_lock,
+            options=options,
+        )
+        return Decorator(plan)
 
     def _make(self, given: Name | _native.Shape, options: Options) -> Lock:
         if select.select is not _select:
@@ -517,6 +417,7 @@ class Redlock(OnlyWith, _native.Client):
             return _cooperative.Lock(self, given, **options)
         return Lock(self, given, **options)
 
+    @takes(ElectionOptions)
     def election(self, name: Name, **options: Unpack[ElectionOptions]) -> Election:
         """Make a candidate of the election with this name; see `Election`. Sends nothing.
 

@@ -1,14 +1,18 @@
 """The options of clients and locks."""
 
+import inspect
 import os
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 __all__ = ["ClientOptions", "Credentials", "Duration", "ElectionOptions", "Login", "NameOptions", "Options"]
 
 Duration: TypeAlias = float | timedelta
 """Seconds as a float or an int, or a `timedelta`; finite and not negative."""
+
+OWN: Any = ...
+"""The timeout of an acquire that has none of its own: that of the lock."""
 
 Login: TypeAlias = tuple[str, str] | tuple[str, str, Duration]
 """A user and a password, and for how long servers accept them if they have an end. An empty user is the default
@@ -143,3 +147,28 @@ class ClientOptions(Options, total=False):
     tls_server_name: str | None
     """The name that a node's certificate must have, where the URL has another host, as through a tunnel; default the
     host."""
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+# Of a class that stubtest does not know, so that it takes any type of an option for right.
+_LEFT_OUT = type("LeftOut", (), {"__repr__": "...".__str__})()
+"""The default of an option in a signature: that of the client, or else the built-in one."""
+
+
+def takes(options: type) -> Callable[[F], F]:
+    """Show each option of a type in the signature of a function that takes them, for `help` and the like.
+
+    Type checkers and editors know them from `Unpack`.
+    """
+    keyword, types = inspect.Parameter.KEYWORD_ONLY, inspect.get_annotations(options)
+    given = [inspect.Parameter(name, keyword, default=_LEFT_OUT, annotation=types[name]) for name in types]
+
+    def shows(function: F) -> F:
+        signature = inspect.signature(function)
+        others = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        function.__signature__ = signature.replace(parameters=others + given)  # type: ignore[attr-defined]
+        return function
+
+    return shows

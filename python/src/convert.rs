@@ -226,6 +226,9 @@ impl<'py> FromPyObject<'_, 'py> for Name {
         if given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>() {
             return wrong_type("name", "name", &given, "a str or bytes; for several names, use lock_all");
         }
+        if given.is_callable() {
+            return wrong_type("name", "name", &given, "a str or bytes; to make it from arguments, use locked");
+        }
         Self::of("name", "name", &given)
     }
 }
@@ -251,6 +254,9 @@ impl<'py> FromPyObject<'_, 'py> for Names {
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         const WANTED: &str = "a list of names, each of them a str or bytes; for one name, use lock";
+        if given.is_callable() {
+            return wrong_type("names", "names", &given, "a list of names; to make them from arguments, use locked");
+        }
         // The items of a text are its letters.
         let is_text = given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>();
         if is_text || !given.get_type().hasattr("__iter__")? {

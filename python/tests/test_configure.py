@@ -10,7 +10,7 @@ from support.clock import until
 import redlock
 from redlock import _default
 from redlock import asyncio as aio
-from redlock.testing import lose
+from redlock.testing import MemoryServer
 
 
 @pytest.fixture(autouse=True)
@@ -46,18 +46,20 @@ async def test_decorated_functions_use_the_default_client_of_each_call(name: str
     """They are decorated when their module is imported, before a program can configure anything."""
 
     @redlock.lock(name, ttl=20)
-    def by_lock(lock: redlock.Lock) -> tuple[float, str]:
-        return lock.remaining, redlock.inspect(name).state
+    def by_lock() -> tuple[float, str]:
+        view = redlock.inspect(name)
+        return view.ttl_left or 0, view.state
 
-    @redlock.lock(lambda: name, ttl=20, skip_if_held=True, pass_lock=True)
+    @redlock.locked(lambda: name, ttl=20, skip_if_held=True, pass_lock=True)
     def by_decorator(lock: redlock.Lock) -> tuple[float, str]:
         return lock.remaining, redlock.inspect(name).state
 
     @aio.lock(name, ttl=20)
-    async def by_alock(lock: aio.Lock) -> tuple[float, str]:
-        return lock.remaining, (await aio.inspect(name)).state
+    async def by_alock() -> tuple[float, str]:
+        view = await aio.inspect(name)
+        return view.ttl_left or 0, view.state
 
-    @aio.lock(lambda: name, ttl=20, skip_if_held=True, pass_lock=True)
+    @aio.locked(lambda: name, ttl=20, skip_if_held=True, pass_lock=True)
     async def by_adecorator(lock: aio.Lock) -> tuple[float, str]:
         return lock.remaining, (await aio.inspect(name)).state
 
@@ -80,14 +82,14 @@ def test_callbacks_of_a_lock_that_decorates_stay(name: str) -> None:
     lock.on_lost(lambda loss: told.append(loss.reason))
 
     @lock
-    def work(lock: redlock.Lock) -> None:
-        lose(lock, "taken")
+    def work() -> None:
+        server.hold(name)
         until(lambda: told == ["taken"])
 
-    redlock.configure("memory://configured")
-    call: Any = work
+    server = MemoryServer()
+    redlock.configure(server.url, ttl=0.3)
     with pytest.raises(redlock.LockLost):
-        call()
+        work()
 
 
 def test_wrong_ones_change_nothing(name: str) -> None:

@@ -140,7 +140,7 @@ except redlock.LockInvalidArgument as error:
 def work(amount):
     return amount + 1
 
-@client.lock(lambda amount: name, skip_if_held=True)
+@client.locked(lambda amount: name, skip_if_held=True)
 def skips(amount):
     return amount + 1
 
@@ -148,7 +148,7 @@ print(work(1), skips(2))
 with lock:
     print(skips(3))
 """
-    assert cooperative(program) == "timeout\nalready_held\nnot_held\nTrue\n2 3\nNone\n"
+    assert cooperative(program) == "timeout\nalready_held\nnot_held\nTrue\n2 3\nSkipped.SKIPPED\n"
 
 
 def test_several_names_and_semaphores(cooperative: Cooperative) -> None:

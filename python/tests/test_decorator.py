@@ -3,7 +3,9 @@
 # pyright: reportUnknownVariableType=false
 
 import asyncio
+import copy
 import inspect
+import pickle
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -95,19 +97,124 @@ async def test_coroutine_functions(aclient: aio.Redlock, server: Server, name: s
     assert not server.has(name)
 
 
-# --- decorators that take more than a name ---
+def test_a_lock_passes_the_arguments_as_they_are(client: redlock.Redlock, name: str) -> None:
+    mine = client.lock(f"{name}-mine")
+
+    @client.lock(name)
+    def work(*, lock: redlock.Lock) -> redlock.Lock:
+        return lock
+
+    assert work(lock=mine) is mine
+
+
+def test_lock_makes_only_locks(client: redlock.Redlock, aclient: aio.Redlock) -> None:
+    makers: list[Any] = [client.lock, aclient.lock, redlock.lock, aio.lock, client.lock_all, aio.lock_all]
+    for make in makers:
+        for option in ("skip_if_held", "pass_lock"):
+            with pytest.raises(redlock.LockInvalidArgument, match="locked"):
+                make("foo" if "all" not in make.__name__ else ["foo"], **{option: True})
+        with pytest.raises(redlock.LockInvalidArgument, match=r"names? "):
+            make(lambda: "foo")
+    with pytest.raises(redlock.LockInvalidArgument, match="use locked"):
+        redlock.lock(lambda: "foo")  # type: ignore[arg-type]
+
+
+# --- locked: the name ---
+
+
+@pytest.mark.parametrize("face", [redlock, aio])
+def test_a_template_is_filled_in_with_the_arguments(face: Any) -> None:
+    class Order:
+        number = 17
+
+    def order(order: Order, amount: float = 2.5, *rest: int, by: str = "ada") -> tuple[Any, ...]:
+        return order, amount, rest, by
+
+    def work(lock: Any, order: Order, amount: float = 2.5, *rest: int, by: str = "ada") -> tuple[Any, ...]:
+        return (lock.name, order, amount, rest, by)
+
+    async def awork(lock: Any, order: Order, amount: float = 2.5, *rest: int, by: str = "ada") -> tuple[Any, ...]:
+        return work(lock, order, amount, *rest, by=by)
+
+    def name_of(template: str, *args: object, **kwargs: object) -> object:
+        call = face.Redlock("memory://templates").locked(template, pass_lock=True)(work if face is redlock else awork)
+        assert inspect.signature(call) == inspect.signature(order)
+        returned = asyncio.run(call(*args, **kwargs)) if face is aio else call(*args, **kwargs)
+        assert returned[1:] == order(*args, **kwargs)  # type: ignore[arg-type]
+        return returned[0]
+
+    assert name_of("o:{order.number}", Order()) == "o:17"
+    assert name_of("{by}:{amount:05.1f}", Order()) == "ada:002.5"
+    assert name_of("{by!r}:{amount:{rest[0]}}", Order(), 3.0, 6) == "'ada':   3.0"
+    assert name_of("{{{order.number}}}:x", order=Order()) == "{17}:x", "the hash tag of a cluster"
+    assert name_of("{{tag}}:x", Order()) == "{tag}:x"
+    assert name_of("{by}", Order(), by="{amount}") == "{amount}", "an argument is not a template"
+
+
+def test_bytes_are_not_a_template(client: redlock.Redlock) -> None:
+    @client.locked(b"{order}", pass_lock=True)
+    def work(lock: redlock.Lock) -> str | bytes:
+        return lock.name
+
+    assert work() == b"{order}"
+
+
+@pytest.mark.parametrize("template", ["o:{order}", "o:{}", "o:{0}", "o:{order.id}", "o:{amount:{order}}", "{", "}"])
+@pytest.mark.parametrize("face", [redlock, aio])
+def test_a_template_that_no_call_can_fill_in_is_refused_at_the_decorator(face: Any, template: str) -> None:
+    def work(amount: int) -> None: ...
+
+    async def awork(amount: int) -> None: ...
+
+    with pytest.raises(redlock.LockInvalidArgument, match="for braces in the name itself, write") as refused:
+        face.locked(template)(work if face is redlock else awork)
+    assert refused.value.option == "name"
+    if "order" in template:
+        assert "{order}, but" in str(refused.value)
+        assert "work has only the parameters amount" in str(refused.value)
 
 
 def test_the_name_is_made_from_the_arguments(client: redlock.Redlock, server: Server, name: str) -> None:
-    @client.lock(lambda user, *, amount=1: f"{name}:{user}:{amount}", ttl=8)
-    def pay(user: str, *, amount: int = 1) -> int:
+    @client.locked(lambda amount, user: f"{name}:{user}:{amount}", ttl=8)
+    def pay(user: str, *, amount: int = 1, note: str = "") -> int:
         assert server.has(f"{name}:{user}:{amount}")
         assert server.command("PTTL", f"{name}:{user}:{amount}") > 6_000
-        return amount
+        return amount + len(note)
 
     assert pay("ada") == 1
-    assert pay(user="ada", amount=3) == 3
+    assert pay(user="ada", amount=3, note="!") == 4
     assert pay.__name__ == "pay"
+
+
+def test_a_name_function_gets_what_it_has_parameters_for(client: redlock.Redlock) -> None:
+    def name_of(make: Any, *args: Any, **kwargs: Any) -> object:
+        @client.locked(make, pass_lock=True)
+        def work(lock: Any, /, user: Any, amount: Any = 1, *rest: Any, **more: Any) -> tuple[Any, ...]:
+            return lock.name, user, amount, rest, more
+
+        call: Any = work
+        return call(*args, **kwargs)[0]
+
+    assert name_of(lambda user, /: user, "ada") == "ada"
+    assert name_of(lambda user, region="eu": f"{user}@{region}", "ada") == "ada@eu"
+    assert name_of(lambda user, **others: f"{user}{others}", "ada", 2) == "ada{'amount': 2, 'rest': (), 'more': {}}"
+    assert name_of(lambda *rest: f"{rest}", "ada", 2, 3, 4) == "(3, 4)"
+    assert name_of(lambda *args, **kwargs: f"{args}{kwargs}", "ada", more=2) == "('ada',){'more': 2}"
+    assert name_of(str, "ada") == "ada"
+
+
+def test_a_name_function_that_no_call_can_use_is_refused_at_the_decorator(client: redlock.Redlock) -> None:
+    def key(order: str) -> str:
+        return order
+
+    def work(lock: redlock.Lock, amount: int) -> None: ...
+
+    with pytest.raises(
+        redlock.LockInvalidArgument, match=r"key has the parameter 'order', but .*work has only.* amount$"
+    ):
+        client.locked(key, pass_lock=True)(work)
+    with pytest.raises(redlock.LockInvalidArgument, match=r"plain has no parameters$"):
+        client.locked(key)(plain)
 
 
 def test_the_names_of_methods(client: redlock.Redlock, server: Server, name: str) -> None:
@@ -115,23 +222,28 @@ def test_the_names_of_methods(client: redlock.Redlock, server: Server, name: str
         def __init__(self, number: int) -> None:
             self.number = number
 
-        @client.lock(lambda self: f"{name}:{self.number}")
+        @client.locked(lambda self: f"{name}:{self.number}")
         def close(self) -> bool:
             return server.has(f"{name}:{self.number}")
 
+        @client.locked(name + ":{self.number}")
+        def open(self) -> bool:
+            return server.has(f"{name}:{self.number}")
+
         @staticmethod
-        @client.lock(name)
+        @client.locked(name)
         def find(number: int) -> int:
             assert server.has(name)
             return number
 
     assert Account(7).close()
+    assert Account(8).open()
     assert Account.find(3) == 3
 
 
 @pytest.mark.parametrize("made", [1, None, "", "n" * 513, "redlock:fence:x"])
 def test_a_wrong_name_is_refused_at_the_call(client: redlock.Redlock, made: Any) -> None:
-    @client.lock(lambda: made)
+    @client.locked(lambda: made)
     def work() -> NoReturn:
         pytest.fail("it ran")
 
@@ -140,7 +252,7 @@ def test_a_wrong_name_is_refused_at_the_call(client: redlock.Redlock, made: Any)
 
 
 def test_what_the_name_raises_comes_out(client: redlock.Redlock) -> None:
-    @client.lock(lambda missing: missing["key"])
+    @client.locked(lambda missing: missing["key"])
     def work(missing: dict[str, str]) -> NoReturn:
         pytest.fail(f"it ran, {missing}")
 
@@ -152,26 +264,42 @@ def test_what_the_name_raises_comes_out(client: redlock.Redlock) -> None:
 def test_wrong_options_are_refused_at_the_decorator(face: Any) -> None:
     client = face.Redlock("memory://decorator")
     with pytest.raises(redlock.LockInvalidArgument, match="ttl"):
-        client.lock(lambda: "name", ttl="long")
+        client.locked(lambda: "name", ttl="long")
     with pytest.raises(redlock.LockInvalidArgument, match="tll"):
-        client.lock("name", skip_if_held=True, tll=3)
-    with pytest.raises(redlock.LockInvalidArgument, match="name"):
-        client.lock("", pass_lock=True)
+        client.locked("name", skip_if_held=True, tll=3)
+    for wrong in ("", 3, None, [], ["a", ""]):
+        with pytest.raises(redlock.LockInvalidArgument, match="name"):
+            client.locked(wrong, pass_lock=True)
+    with pytest.raises(redlock.LockInvalidArgument, match="permits"):
+        client.locked("{name}", permits=33)
+    with pytest.raises(redlock.LockInvalidArgument, match="at_least"):
+        client.locked(["a:{x}", "b:{x}"], at_least=1)
+
+
+# --- locked: calls that are skipped ---
 
 
 def test_a_call_is_skipped_if_others_hold_the_lock(client: redlock.Redlock, name: str) -> None:
-    @client.lock(name, skip_if_held=True)
+    @client.locked(name, skip_if_held=True)
     def nightly(amount: int) -> int:
         return amount
 
     assert nightly(1) == 1
     with client.lock(name):
-        assert nightly(2) is None
+        assert nightly(2) is redlock.SKIPPED
     assert nightly(3) == 3
 
 
+def test_the_marker_of_a_skipped_call() -> None:
+    assert (repr(redlock.SKIPPED), bool(redlock.SKIPPED)) == ("redlock.SKIPPED", False)
+    assert redlock.SKIPPED is aio.SKIPPED
+    assert copy.deepcopy(redlock.SKIPPED) is redlock.SKIPPED
+    assert pickle.loads(pickle.dumps(redlock.SKIPPED)) is redlock.SKIPPED
+    assert list(redlock.Skipped) == [redlock.SKIPPED]
+
+
 def test_a_skipped_call_waits_for_as_long_as_its_timeout(client: redlock.Redlock, name: str) -> None:
-    @client.lock(name, skip_if_held=True, timeout=LIMIT)
+    @client.locked(name, skip_if_held=True, timeout=LIMIT)
     def patient() -> str:
         return "ran"
 
@@ -181,7 +309,7 @@ def test_a_skipped_call_waits_for_as_long_as_its_timeout(client: redlock.Redlock
 
 
 def test_a_timeout_of_the_body_is_not_a_skip(client: redlock.Redlock, name: str) -> None:
-    @client.lock(name, skip_if_held=True)
+    @client.locked(name, skip_if_held=True)
     def outer() -> None:
         with client.lock(f"{name}-inner", timeout=0):
             pytest.fail("it is held")
@@ -190,8 +318,17 @@ def test_a_timeout_of_the_body_is_not_a_skip(client: redlock.Redlock, name: str)
         outer()
 
 
+def test_a_timeout_without_skip_if_held_is_raised(client: redlock.Redlock, name: str) -> None:
+    @client.locked(name, timeout=0)
+    def work() -> NoReturn:
+        pytest.fail("it ran")
+
+    with client.lock(name), pytest.raises(redlock.LockTimeout):
+        work()
+
+
 def test_an_unreachable_server_is_not_a_skip() -> None:
-    @redlock.Redlock("unix:///nowhere/at/all").lock("job", skip_if_held=True)
+    @redlock.Redlock("unix:///nowhere/at/all").locked("job", skip_if_held=True)
     def work() -> NoReturn:
         pytest.fail("it ran")
 
@@ -199,13 +336,16 @@ def test_an_unreachable_server_is_not_a_skip() -> None:
         work()
 
 
+# --- locked: the lock of the call ---
+
+
 def test_the_lock_is_passed(client: redlock.Redlock, name: str) -> None:
-    @client.lock(name, pass_lock=True)
+    @client.locked(name, pass_lock=True)
     def first(lock: redlock.Lock, amount: int) -> tuple[int, int]:
         assert lock.held
         return lock.fence, amount
 
-    @client.lock(lambda amount: f"{name}:{amount}", skip_if_held=True, pass_lock=True)
+    @client.locked(lambda amount: f"{name}:{amount}", skip_if_held=True, pass_lock=True)
     def both(lock: redlock.Lock, amount: int) -> tuple[object, int]:
         return lock.name, amount
 
@@ -217,87 +357,102 @@ def test_the_lock_is_passed(client: redlock.Redlock, name: str) -> None:
     assert inspect.signature(both).parameters["amount"].annotation is int
 
 
-def test_a_parameter_asks_for_the_lock(client: redlock.Redlock, name: str) -> None:
-    @client.lock(name)
-    def by_class(amount: int, lock: redlock.Lock) -> tuple[int, bool]:
-        return amount, lock.held
-
-    @client.lock(name)
-    def by_text(amount: int, *, lock: "redlock.Lock | None" = None, more: int = 0) -> tuple[int, bool, int]:
-        assert lock is not None
-        return amount, lock.held, more
-
-    @client.lock(name)
-    def other(lock: aio.Lock | None = None) -> object:
-        return lock
-
-    @client.lock(name)
-    def unknown(lock: "NotImported" = 1) -> object:  # type: ignore[name-defined]  # noqa: F821
-        return lock
-
+def test_methods_and_bound_tasks_get_the_lock_after_their_object(client: redlock.Redlock, name: str) -> None:
     class Account:
-        @client.lock(name)
-        def close(self, lock: redlock.Lock, force: bool) -> tuple[bool, bool]:
-            return lock.held, force
+        @client.locked(name, pass_lock=True)
+        def close(self, held: redlock.Lock, force: bool) -> tuple[bool, bool]:
+            return held.held, force
 
-    ask: Any = by_class
-    assert (ask(1), ask(amount=1)) == ((1, True), (1, True))
-    assert by_text(1, more=2) == (1, True, 2)
-    assert other() is None
-    assert unknown() == 1
-    close: Any = Account().close
-    assert close(True) == (True, True)
-    assert close(force=False) == (True, False)
-    assert list(inspect.signature(by_class).parameters) == ["amount"]
+        @classmethod
+        @client.locked(name, pass_lock=True)
+        def find(cls, lock: redlock.Lock) -> tuple[str, bool]:
+            return cls.__name__, lock.held
+
+    @client.locked(name, pass_lock=True)
+    def bound(task: str, held: redlock.Lock, amount: int) -> tuple[str, bool, int]:
+        return task, held.held, amount
+
+    assert Account().close(True) == (True, True)
+    assert Account().close(force=False) == (True, False)
     assert list(inspect.signature(Account.close).parameters) == ["self", "force"]
+    assert Account.find() == ("Account", True)
+    assert bound("task", 2) == ("task", True, 2)
+    by_keyword: Any = bound
+    assert by_keyword(task="task", amount=2) == ("task", True, 2)
 
 
-def test_a_lock_that_the_caller_passes_stays(client: redlock.Redlock, name: str) -> None:
-    mine = client.lock(f"{name}-mine")
+def test_the_parameter_of_the_lock(client: redlock.Redlock, name: str) -> None:
+    """Its annotation comes before its name, and both before its place."""
+    unannotated: Any = lambda self, l, more=0: (self, l.held, more)  # noqa: E731, E741
+    by_name: Any = lambda task, lock, more=0: (task, lock.held, more)  # noqa: E731
+    anything: Any = lambda *args: (args[1], args[0].held, *args[2:])  # noqa: E731
+    decorate: Any = client.locked(name, pass_lock=True)
+    for function in (unannotated, by_name, anything):
+        assert decorate(function)(1, 2) == (1, True, 2)
 
-    @client.lock(name)
-    def work(*, lock: redlock.Lock) -> redlock.Lock:
-        return lock
+    def by_text(amount: int, lock: str = "", *, held: "redlock.Lock | None" = None) -> tuple[int, str, bool]:
+        return amount, lock, held is not None and held.held
 
-    assert work(lock=mine) is mine
+    def other(lock: redlock.Lock, alock: aio.Lock | None = None) -> tuple[bool, object]:
+        return lock.held, alock
+
+    def unknown(first: "NotImported", amount: int = 1) -> tuple[bool, int]:  # type: ignore[name-defined]  # noqa: F821
+        return first.held, amount
+
+    assert decorate(by_text)(1, lock="yes") == (1, "yes", True)
+    assert decorate(other)() == (True, None)
+    assert decorate(unknown)(2) == (True, 2)
+    assert list(inspect.signature(decorate(by_text)).parameters) == ["amount", "lock"]
 
 
-def test_pass_lock_is_not_for_methods(client: redlock.Redlock, name: str) -> None:
-    def method(self: object, lock: redlock.Lock) -> None: ...
-
-    decorate: Any = client.lock(name, pass_lock=True)
-    with pytest.raises(TypeError, match="annotate"):
-        decorate(method)
+@pytest.mark.parametrize("function", [lambda: 1, lambda **more: more, lambda self: self])
+def test_pass_lock_needs_a_parameter(client: redlock.Redlock, function: Any) -> None:
+    with pytest.raises(TypeError, match=r"<lambda> has no parameter that pass_lock could give the lock to"):
+        client.locked("foo", pass_lock=True)(function)
 
 
 @pytest.mark.parametrize("function", [coroutine, generator, async_generator, 3])
 def test_a_decorator_refuses_what_a_lock_refuses(client: redlock.Redlock, function: object) -> None:
     with pytest.raises(TypeError, match="redlock"):
-        client.lock("foo", skip_if_held=True)(function)  # type: ignore[arg-type]
-
-
-def test_a_decorator_is_not_a_lock(client: redlock.Redlock, aclient: aio.Redlock) -> None:
-    decorators: list[Any] = [client.lock("foo", skip_if_held=True), aclient.lock(lambda: "foo")]
-    for decorator in decorators:
-        with pytest.raises(TypeError, match="a decorator and not a lock"), decorator:
-            pass
-        with pytest.raises(AttributeError, match=r"a decorator and not a lock.*acquire"):
-            decorator.acquire()
+        client.locked("foo", skip_if_held=True)(function)  # type: ignore[arg-type]
 
 
 async def test_decorators_of_coroutine_functions(aclient: aio.Redlock, server: Server, name: str) -> None:
-    @aclient.lock(lambda user: f"{name}:{user}", skip_if_held=True, pass_lock=True)
+    @aclient.locked(name + ":{user}", skip_if_held=True, pass_lock=True)
     async def pay(lock: aio.Lock, user: str) -> str:
         assert lock.held
         await asyncio.sleep(0.05)
         return user
 
-    @aclient.lock(name)
-    async def asks(amount: int, *, lock: aio.Lock | None = None) -> tuple[int, bool]:
-        assert lock is not None
-        return amount, lock.held
+    class Account:
+        @aclient.locked(name, pass_lock=True)
+        async def close(self, lock: aio.Lock, amount: int) -> tuple[int, bool]:
+            return amount, lock.held
 
-    assert sorted(await asyncio.gather(pay("ada"), pay("ada"), pay("bob")), key=str) == [None, "ada", "bob"]
-    assert await asks(1) == (1, True)
+    paid = await asyncio.gather(pay("ada"), pay("ada"), pay("bob"))
+    assert sorted(paid, key=str) == [redlock.SKIPPED, "ada", "bob"]
+    assert await Account().close(1) == (1, True)
     assert inspect.iscoroutinefunction(pay)
     assert not server.has(name)
+
+
+# --- what help and completion show ---
+
+
+@pytest.mark.parametrize("face", [redlock, aio])
+def test_signatures_show_every_option(face: Any) -> None:
+    client = face.Redlock("memory://signatures")
+    of_name, of_lock = set(redlock.NameOptions.__annotations__), set(redlock.Options.__annotations__)
+    for owner in (face, client):
+        assert set(inspect.signature(owner.lock).parameters) == {"name", *of_name}
+        assert set(inspect.signature(owner.lock_all).parameters) == {"names", *of_lock}
+        assert set(inspect.signature(owner.semaphore).parameters) == {"name", "permits", *of_lock}
+        own = {"name", "permits", "skip_if_held", "pass_lock"}
+        assert set(inspect.signature(owner.locked).parameters) == own | of_name
+        assert set(inspect.signature(owner.election).parameters) == {"name", *redlock.ElectionOptions.__annotations__}
+    for call in (face.Redlock, face.configure):
+        assert set(inspect.signature(call).parameters) == {"nodes", *redlock.ClientOptions.__annotations__}
+    ttl = inspect.signature(face.lock).parameters["ttl"]
+    assert (ttl.kind, ttl.annotation) == (ttl.KEYWORD_ONLY, redlock.Duration | None)
+    assert str(ttl).endswith(" = ...")
+    assert [name for name in of_name if f"- `{name}`: " not in (redlock.lock.__doc__ or "")] == []

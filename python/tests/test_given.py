@@ -106,13 +106,13 @@ FOREIGN: list[tuple[Callable[[], object], str]] = [
     (lambda: redlock.Redlock([{"host": "localhost"}]), r"redis://"),  # type: ignore[list-item]
     (lambda: redlock.Redlock(redis.Redis()), r"redis://.*opens its own connections"),  # type: ignore[arg-type]
     (lambda: redlock.Redlock([redis.Redis()]), r"redis://.*opens its own connections"),  # type: ignore[list-item]
-    (lambda: redlock.Redlock("memory://a").lock("a").acquire(5), r"acquire\(timeout=5\)"),  # type: ignore[call-overload]
+    (lambda: redlock.Redlock("memory://a").lock("a").acquire(5), r"acquire\(timeout=5\)"),  # type: ignore[arg-type]
     (
-        lambda: redlock.Redlock("memory://a").lock("a").acquire(blocking_timeout=5),  # type: ignore[call-overload]
+        lambda: redlock.Redlock("memory://a").lock("a").acquire(blocking_timeout=5),  # type: ignore[call-arg]
         r"blocking_timeout.*timeout",
     ),
     (lambda: redlock.Redlock("memory://a").lock("a").acquire(False, 5), "blocking=False"),
-    (lambda: redlock.Redlock("memory://a").lock("a").acquire(timeout="5"), "timeout"),  # type: ignore[call-overload]
+    (lambda: redlock.Redlock("memory://a").lock("a").acquire(timeout="5"), "timeout"),  # type: ignore[arg-type]
     (lambda: redlock.Redlock("memory://a").lock("a").acquire(timeout=-2), "timeout"),
 ]
 

@@ -230,7 +230,7 @@ def test_decorators(traced: Traced, client: redlock.Redlock, name: str) -> None:
     def name_of(user: str) -> str:
         return f"{name}-{user}"
 
-    @client.lock(name_of, skip_if_held=True)
+    @client.locked(name_of, skip_if_held=True)
     def work(user: str) -> str:
         return user
 
@@ -240,7 +240,7 @@ def test_decorators(traced: Traced, client: redlock.Redlock, name: str) -> None:
 
     assert work("ada") == "ada"
     with client.lock(f"{name}-bob"):
-        assert work("bob") is None
+        assert work("bob") is redlock.SKIPPED
     assert plain(3) == 3
     outcomes = [(each["name"], each["outcome"]) for each in traced.attributes("redlock.acquire")]
     assert outcomes == [

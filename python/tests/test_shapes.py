@@ -303,11 +303,11 @@ def test_options_that_do_not_go_with_them_are_refused_at_once(face: Any) -> None
         with pytest.raises(redlock.LockInvalidArgument, match=option):
             client.lock_all(["a", "b"], **wrong)
         with pytest.raises(redlock.LockInvalidArgument, match=option):
-            client.lock_all(lambda: ["a", "b"], **wrong)
+            client.locked(["a", "b"], **wrong)
     with pytest.raises(redlock.LockInvalidArgument, match="protocol"):
         client.semaphore("pool", 2, protocol="setnx")
     with pytest.raises(redlock.LockInvalidArgument, match="permits"):
-        client.semaphore(lambda: "pool", 99)
+        client.locked(lambda: "pool", permits=99)
 
 
 def test_the_least_time(client: redlock.Redlock, server: Server, name: str) -> None:
@@ -336,18 +336,23 @@ def test_each_call_of_a_decorated_function_has_all_names(client: redlock.Redlock
     first, second = f"{name}-1", f"{name}-2"
 
     @client.lock_all([first, second])
-    def work(amount: int, lock: redlock.Lock) -> tuple[int, bool]:
+    def work(amount: int) -> int:
+        assert server.has(first)
         assert server.has(second)
-        return amount, lock.names == (first, second)
+        return amount
 
-    call: Any = work
-    assert call(1) == (1, True)
-    assert call(amount=2) == (2, True)
+    @client.locked([name + "-{one}", second.encode()], pass_lock=True)
+    def by_template(lock: redlock.Lock, one: int) -> tuple[str | bytes, ...]:
+        assert one == 1
+        return lock.names
+
+    assert work(1) == work(amount=1) == 1
+    assert by_template(1) == (first, second.encode())
     assert not server.has(first)
 
 
 def test_names_are_made_from_the_arguments(client: redlock.Redlock, server: Server, name: str) -> None:
-    @client.lock_all(lambda source, target: [f"{name}:{source}", f"{name}:{target}"], pass_lock=True)
+    @client.locked(lambda source, target: [f"{name}:{source}", f"{name}:{target}"], pass_lock=True)
     def transfer(lock: redlock.Lock, source: str, target: str) -> tuple[str | bytes, ...]:
         assert server.has(f"{name}:{source}")
         assert server.has(f"{name}:{target}")
@@ -355,47 +360,46 @@ def test_names_are_made_from_the_arguments(client: redlock.Redlock, server: Serv
 
     assert transfer("bob", target="ada") == (f"{name}:ada", f"{name}:bob")
     with pytest.raises(redlock.LockInvalidArgument, match="names"):
-        client.lock_all(lambda: "text")(lambda: None)()
+        client.locked(lambda: ["a", ""])(lambda: None)()
 
 
 def test_names_that_can_be_taken_once_serve_every_call(client: redlock.Redlock, name: str) -> None:
-    @client.lock_all((f"{name}-{number}" for number in range(2)), skip_if_held=True, pass_lock=True)
+    @client.locked((f"{name}-{number}" for number in range(2)), skip_if_held=True, pass_lock=True)
     def work(lock: redlock.Lock) -> int:
         return len(lock.names)
 
     assert work() == 2
     with client.lock(f"{name}-1"):
-        assert work() is None
+        assert work() is redlock.SKIPPED
     assert work() == 2
 
 
 def test_a_decorated_function_has_a_permit(client: redlock.Redlock, name: str) -> None:
-    @client.semaphore(name, 2)
+    @client.locked(name, permits=2, pass_lock=True)
     def by_lock(lock: redlock.Lock) -> int | None:
         return lock.slot
 
-    @client.semaphore(lambda tenant: f"{name}:{tenant}", 1, skip_if_held=True, pass_lock=True)
+    @client.locked(name + ":{tenant}", permits=1, skip_if_held=True, pass_lock=True)
     def by_tenant(lock: redlock.Lock, tenant: str) -> int | None:
         inner = by_tenant(tenant)
-        return lock.slot if inner is None else pytest.fail("it has one permit")
+        return lock.slot if inner is redlock.SKIPPED else pytest.fail("it has one permit")
 
-    call: Any = by_lock
-    assert call() in (0, 1)
+    assert by_lock() in (0, 1)
     assert by_tenant("ada") == 0
 
 
 async def test_decorated_coroutine_functions(aclient: aio.Redlock, server: Server, name: str) -> None:
-    @aclient.lock_all(lambda *users: [f"{name}:{user}" for user in users], skip_if_held=True)
+    @aclient.locked(lambda *users: [f"{name}:{user}" for user in users], skip_if_held=True)
     async def of_users(*users: str) -> int:
         await asyncio.sleep(0.05)
         return len(users)
 
-    @aclient.semaphore(name, 2, pass_lock=True)
+    @aclient.locked(name, permits=2, pass_lock=True)
     async def pooled(lock: aio.Lock) -> int | None:
         await asyncio.sleep(0.05)
         return lock.slot
 
-    assert sorted(await asyncio.gather(of_users("a", "b"), of_users("b", "c")), key=str) == [2, None]
+    assert sorted(await asyncio.gather(of_users("a", "b"), of_users("b", "c")), key=str) == [2, redlock.SKIPPED]
     assert set(await asyncio.gather(*(pooled() for _ in range(4)))) == {0, 1}
     assert not server.has(f"{name}:b")
 
@@ -430,16 +434,16 @@ async def test_decorated_functions_use_the_default_client_of_each_call() -> None
 
     calls: list[Any] = [
         redlock.lock_all(["a", "b"])(state),
-        redlock.lock_all((name for name in "ab"), skip_if_held=True)(state),
+        redlock.locked((name for name in "ab"), skip_if_held=True)(state),
         redlock.semaphore("a", 1)(state_of_slot),
-        redlock.semaphore(lambda: "a", 1)(state_of_slot),
+        redlock.locked(lambda: "a", permits=1)(state_of_slot),
     ]
 
     @aio.lock_all(["a", "b"])
     async def several() -> str:
         return (await aio.inspect("a")).state
 
-    @aio.semaphore("a", 1, skip_if_held=True)
+    @aio.locked("a", permits=1, skip_if_held=True)
     async def pooled() -> str:
         return (await aio.inspect_semaphore("a", 1))[0].state
 

@@ -35,13 +35,13 @@ def names_and_options(client: redlock.Redlock, options: redlock.Options) -> None
     redlock.Redlock("redis://a", credentials=key)  # type: ignore[arg-type]
     redlock.Redlock("redis://a", credentials=lambda: ["user", "password"])  # type: ignore[arg-type,return-value]
     redlock.Redlock("redis://a", credentials=("user", "password"))  # type: ignore[arg-type]
-    redlock.lock("foo", credentials=login)  # type: ignore[call-overload]
-    redlock.lock("foo", connect_timeout=5)  # type: ignore[call-overload]
-    redlock.lock("foo", protocol="SETNX")  # type: ignore[call-overload]
-    redlock.lock(3)  # type: ignore[call-overload]
-    redlock.lock("foo", ttl="10")  # type: ignore[call-overload]
-    redlock.lock("foo", blocking_timeout=1)  # type: ignore[call-overload]
-    redlock.lock("foo", 10)  # type: ignore[call-overload]
+    redlock.lock("foo", credentials=login)  # type: ignore[call-arg]
+    redlock.lock("foo", connect_timeout=5)  # type: ignore[call-arg]
+    redlock.lock("foo", protocol="SETNX")  # type: ignore[arg-type]
+    redlock.lock(3)  # type: ignore[arg-type]
+    redlock.lock("foo", ttl="10")  # type: ignore[arg-type]
+    redlock.lock("foo", blocking_timeout=1)  # type: ignore[call-arg]
+    redlock.lock("foo", 10)  # type: ignore[call-arg]
     redlock.Redlock(3)  # type: ignore[arg-type]
     redlock.Redlock([b"redis://a"])  # type: ignore[list-item]
 
@@ -64,7 +64,7 @@ def locks(lock: redlock.Lock, client: redlock.Redlock) -> None:
     assert_type(lock.acquire(True, 5), bool)
     assert_type(lock.locked(), bool)
     assert_type(lock.wait_lost(5), redlock.LockLost | None)
-    lock.acquire(blocking_timeout=5)  # type: ignore[call-overload]
+    lock.acquire(blocking_timeout=5)  # type: ignore[call-arg]
     assert_type(lock.name, str | bytes)
     assert_type(lock.fence, int)
     assert_type(lock.held, bool)
@@ -74,7 +74,7 @@ def locks(lock: redlock.Lock, client: redlock.Redlock) -> None:
     lock.extend(ttl=None)
     lock.check()
     lock.on_lost(lambda error: print(error.reason))
-    lock.acquire(timeout="1")  # type: ignore[call-overload]
+    lock.acquire(timeout="1")  # type: ignore[arg-type]
     lock.fence = 1  # type: ignore[misc]
     lock.on_lost(print_name)  # type: ignore[arg-type]
     assert_type(client.inspect("foo"), redlock.LockView)
@@ -125,7 +125,7 @@ async def with_asyncio(client: aio.Redlock) -> None:
     client.close()
     assert_type(await lock.locked(), bool)
     assert_type(await lock.wait_lost(5), redlock.LockLost | None)
-    aio.lock("foo", sleep=1)  # type: ignore[call-overload]
+    aio.lock("foo", sleep=1)  # type: ignore[call-arg]
     with lock:  # type: ignore[attr-defined]
         pass
 
@@ -134,73 +134,110 @@ def key(user: str, amount: int = 0) -> str:
     return f"{user}:{amount}"
 
 
-@redlock.lock(key, ttl=5)
+@redlock.locked(key, ttl=5)
 def pay(user: str, amount: int) -> float:
     return amount / len(user)
 
 
-@redlock.lock("cron", skip_if_held=True)
+@redlock.locked("cron:{day}", skip_if_held=True)
 def nightly(day: int) -> str:
     return str(day)
 
 
-@redlock.lock("passed", pass_lock=True)
+@redlock.locked("passed", pass_lock=True)
 def passed(lock: redlock.Lock, amount: int) -> int:
     return lock.fence + amount
 
 
-@redlock.lock("both", pass_lock=True, skip_if_held=True)
+@redlock.locked("both", pass_lock=True, skip_if_held=True)
 def both(lock: redlock.Lock, amount: int) -> int:
     return lock.fence + amount
 
 
-@redlock.asyncio.lock(key, pass_lock=True, skip_if_held=True)
+@redlock.locked("bound", pass_lock=True)
+def bound(task: str, lock: redlock.Lock, amount: int) -> int:
+    return lock.fence + amount + len(task)
+
+
+class Account:
+    @redlock.locked("account", pass_lock=True)
+    def close(self, lock: redlock.Lock, *, force: bool) -> int:
+        return lock.fence + force
+
+    @classmethod
+    @redlock.locked("account", pass_lock=True, skip_if_held=True)
+    def find(cls, lock: redlock.Lock, number: int) -> int:
+        return lock.fence + number
+
+    @aio.locked("account", pass_lock=True, skip_if_held=True)
+    async def open(self, lock: aio.Lock, number: int) -> int:
+        return lock.fence + number
+
+
+@redlock.asyncio.locked(key, pass_lock=True, skip_if_held=True)
 async def both_async(lock: aio.Lock, user: str) -> int:
     return lock.fence + len(user)
 
 
-@aio.lock("cron", skip_if_held=True)
+@aio.locked("cron", skip_if_held=True)
 async def nightly_async(day: int) -> str:
     return str(day)
 
 
-async def more_decorated() -> None:
+async def more_decorated(account: Account) -> None:
     assert_type(pay("ada", amount=5), float)
-    assert_type(nightly(1), str | None)
+    assert_type(nightly(1), str | redlock.Skipped)
     assert_type(passed(5), int)
-    assert_type(both(5), int | None)
-    assert_type(await both_async("ada"), int | None)
-    assert_type(await nightly_async(1), str | None)
+    assert_type(both(5), int | redlock.Skipped)
+    assert_type(bound("task", 5), int)
+    assert_type(account.close(force=True), int)
+    assert_type(Account.find(5), int | redlock.Skipped)
+    assert_type(await account.open(5), int | redlock.Skipped)
+    assert_type(await both_async("ada"), int | redlock.Skipped)
+    assert_type(await nightly_async(1), str | redlock.Skipped)
     pay("ada")  # type: ignore[call-arg]
     passed("ada")  # type: ignore[arg-type]
-    redlock.lock("foo", skip_if_held=True).acquire()  # type: ignore[attr-defined]
+    account.close(5)  # type: ignore[call-arg,arg-type]
+    redlock.lock("foo", skip_if_held=True)  # type: ignore[call-arg]
+    redlock.lock(key)  # type: ignore[arg-type]
+    redlock.locked("foo", skip_if_held=True).acquire()  # type: ignore[attr-defined]
+    redlock.locked("foo", tll=3)  # type: ignore[call-overload]
+    redlock.locked(3)  # type: ignore[call-overload]
+
+
+def skipped() -> int:
+    result = nightly(1)
+    if result is redlock.SKIPPED:
+        return 0
+    assert_type(result, str)
+    return len(result)
 
 
 def names_of(user: str, amount: int = 0) -> list[str]:
     return [user, str(amount)]
 
 
-@redlock.lock_all(names_of)
+@redlock.locked(names_of)
 def several(user: str, amount: int) -> float:
     return amount / len(user)
 
 
-@redlock.lock_all({"a", "b"}, skip_if_held=True, pass_lock=True)
+@redlock.locked({"a", "b"}, skip_if_held=True, pass_lock=True)
 def several_passed(lock: redlock.Lock, amount: int) -> int:
     return lock.fence + amount
 
 
-@redlock.semaphore(key, 5, pass_lock=True)
+@redlock.locked(key, permits=5, pass_lock=True)
 def pooled(lock: redlock.Lock, user: str) -> int | None:
     return lock.slot if user else None
 
 
-@aio.semaphore("pool", 5, skip_if_held=True)
+@aio.locked("pool", permits=5, skip_if_held=True)
 async def pooled_async(day: int) -> str:
     return str(day)
 
 
-@aio.lock_all(names_of, pass_lock=True)
+@aio.locked(names_of, pass_lock=True)
 async def several_async(lock: aio.Lock, user: str) -> str:
     return f"{lock.names}{user}"
 
@@ -218,16 +255,16 @@ async def shapes(client: redlock.Redlock, aclient: aio.Redlock) -> None:
     assert_type(await aio.inspect_semaphore("pool", 5), list[redlock.LockView])
     assert_type(client.inspect("foo").slot, int | None)
     assert_type(several("ada", 5), float)
-    assert_type(several_passed(5), int | None)
+    assert_type(several_passed(5), int | redlock.Skipped)
     assert_type(pooled("ada"), int | None)
-    assert_type(await pooled_async(1), str | None)
+    assert_type(await pooled_async(1), str | redlock.Skipped)
     assert_type(await several_async("ada"), str)
     several("ada")  # type: ignore[call-arg]
-    redlock.lock_all(3)  # type: ignore[call-overload]
-    redlock.lock_all(["a"], connect_timeout=1)  # type: ignore[call-overload]
-    client.semaphore("pool")  # type: ignore[call-overload]
-    client.semaphore("pool", "5")  # type: ignore[call-overload]
-    aclient.lock_all("a", "b")  # type: ignore[call-overload]
+    redlock.lock_all(3)  # type: ignore[arg-type]
+    redlock.lock_all(["a"], connect_timeout=1)  # type: ignore[call-arg]
+    client.semaphore("pool")  # type: ignore[call-arg]
+    client.semaphore("pool", "5")  # type: ignore[arg-type]
+    aclient.lock_all("a", "b")  # type: ignore[call-arg,arg-type]
 
 
 async def elections(client: redlock.Redlock, aclient: aio.Redlock, options: redlock.ElectionOptions) -> None:

@@ -15,7 +15,7 @@ _NAME = re.compile(r"(?<![\[`])`(\w+(?:\.\w+)?)`(?![\]`])")
 
 
 class Docstrings(griffe.Extension):
-    """Makes members of names that a stub has only overloads for, blocks of doctests, and links of public names."""
+    """Makes blocks of doctests, and links of public names."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Goes through the package once it is loaded."""
@@ -27,9 +27,6 @@ class Docstrings(griffe.Extension):
             return
         seen.add(owner.path)
         self._prepare(owner)
-        for name, overloads in owner.overloads.items():
-            if name not in owner.members and overloads:
-                owner.set_member(name, _whole(name, overloads))
         for member in owner.members.values():
             if isinstance(member, griffe.Module | griffe.Class):
                 self._walk(member, seen)
@@ -62,15 +59,3 @@ def _public_names() -> set[str]:
         if case["kind"] in {"class", "error", "type", "method", "property"}:
             names |= {given} if isinstance(given, str) else set(given or [])
     return {name for name in names if re.fullmatch(r"[A-Z]\w+(?:\.[a-z]\w*)?", name)}
-
-
-def _whole(name: str, overloads: list[griffe.Function]) -> griffe.Function:
-    """The method that overloads are of, with the first docstring among them."""
-    first = overloads[0]
-    whole = griffe.Function(
-        name, parameters=first.parameters, returns=first.returns, lineno=first.lineno, endlineno=first.endlineno
-    )
-    whole.overloads = list(overloads)
-    whole.docstring = next((of.docstring for of in overloads if of.docstring), None)
-    whole.labels |= first.labels
-    return whole

@@ -6,7 +6,7 @@ with redlock.lock("invoice:17") as lock:
 
 
 # Around a function; LockTimeout if others hold it for 5 s.
-@redlock.lock("report", ttl=30, timeout=5)
+@redlock.locked("report", ttl=30, timeout=5)
 def report() -> int:
     return 3
 

@@ -68,9 +68,9 @@ pub fn invalid_argument(argument: &str, message: String) -> Error {
     Error::invalid(message).with_option(argument)
 }
 
-/// Options of other libraries, in lower case without underscores, with a hint: a text, an option of this library, a
-/// text.
-const FOREIGN: [(&str, [&str; 3]); 24] = [
+/// Options of other libraries, and of other functions of this one, in lower case without underscores, with a hint: a
+/// text, an option of this library, a text.
+const FOREIGN: &[(&str, [&str; 3])] = &[
     (
         "host hostname port db database username user password passwd ssl tls unixsocketpath socket",
         ["write it into the node's address: redis://user:password@host:port/db, or rediss:// for TLS", "", ""],
@@ -99,6 +99,7 @@ const FOREIGN: [(&str, [&str; 3]); 24] = [
         "id identifier token value",
         ["remove it: every acquisition has a random token of its own; ", "label", " is for people"],
     ),
+    ("skipifheld passlock", ["use locked, which runs each call of a function under a lock", "", ""]),
     ("onlocklost onlost", ["remove it: use on_lost (Python), signal (Node) or lost() (Rust) on the lock", "", ""]),
     (
         "connecttimeout",
@@ -195,6 +196,8 @@ mod tests {
             ("auto_release_time", "use ttl"),
             ("acquireAttemptsLimit", "use timeout"),
             ("onLockLost", "use on_lost"),
+            ("skip_if_held", "use locked"),
+            ("passLock", "use locked"),
             ("connect_timeout", "give it to the client"),
             ("connectTimeout", "give it to the client"),
             ("socket_connect_timeout", "use connect_timeout"),
