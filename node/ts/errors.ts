@@ -114,7 +114,7 @@ export class LockNotHeld extends RedlockError {
   readonly code = "not_held";
 }
 
-/** This lock object already holds the lock, or is acquiring it; one object is one holder. */
+/** This lock object already holds the lock, or is acquiring it; make a lock for each use. */
 export class LockAlreadyHeld extends RedlockError {
   readonly code = "already_held";
 }

@@ -106,7 +106,7 @@ class LockNotHeld(RedlockError, RuntimeError):  # noqa: N818
 
 
 class LockAlreadyHeld(RedlockError, RuntimeError):  # noqa: N818
-    """The lock object already holds the lock, or is acquiring it; one object is one holder."""
+    """The lock object already holds the lock, or is acquiring it; make a lock for each use."""
 
     code = "already_held"
 

@@ -424,15 +424,15 @@ impl LockObject {
     pub(crate) fn reserve(self: &Arc<Self>, pid: Pid) -> Result<Reservation, Error> {
         let before = self.lease(pid).ok();
         if before.as_ref().is_some_and(|lease| lease.remaining_here().is_ok()) {
-            return Err(self.error(ErrorKind::AlreadyHeld, HELD));
+            return Err(self.already_held(HELD));
         }
         let mut state = self.local(pid).state();
         let released = match &state.phase {
             Phase::Idle { released } => *released,
-            Phase::Acquiring => return Err(self.error(ErrorKind::AlreadyHeld, ACQUIRING)),
+            Phase::Acquiring => return Err(self.already_held(ACQUIRING)),
             // The check above found this lease lost. That is final and has been reported.
             Phase::Held(current) if before.is_some_and(|before| Arc::ptr_eq(&before, current.owner.lease())) => true,
-            Phase::Held(_) => return Err(self.error(ErrorKind::AlreadyHeld, HELD)),
+            Phase::Held(_) => return Err(self.already_held(HELD)),
         };
         let former = self.set_phase(&mut state, Phase::Acquiring);
         state.failed = None;
@@ -511,13 +511,22 @@ impl LockObject {
         self.error(ErrorKind::NotHeld, "not held: it was released, or never acquired by this object in this process")
     }
 
-    fn error(&self, kind: ErrorKind, message: &str) -> Error {
+    /// Makes the error for an object that is in use. Often it is one of a module, which many requests share.
+    fn already_held(&self, what: &str) -> Error {
+        let message = format!(
+            "{what}; one object is one holder, so make a lock for each use: `with lock(name):` (Python), \
+             `lock(name).using(…)` (Node)"
+        );
+        self.error(ErrorKind::AlreadyHeld, message)
+    }
+
+    fn error(&self, kind: ErrorKind, message: impl Into<String>) -> Error {
         Error::new(kind, message).with_name(&self.shown())
     }
 }
 
-const HELD: &str = "this lock object already holds the lock; create a second object for a second holder";
-const ACQUIRING: &str = "another thread or task is acquiring this lock object; create one object for each";
+const HELD: &str = "this lock object already holds the lock";
+const ACQUIRING: &str = "another thread or task is acquiring this lock object";
 
 impl fmt::Debug for LockObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
