@@ -1,6 +1,7 @@
-"""Which functions can be decorated, or be callbacks."""
+"""What of the arguments of a program is checked here: functions, kinds of blocks, a doubtful ttl."""
 
 import inspect
+import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
 
@@ -41,6 +42,25 @@ def _body(function: object) -> object:
 def named(function: object) -> str:
     """Return the name of a function, or of the class of an object that can be called."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+_doubted = False
+
+
+def doubt_ttl(ttl: float) -> None:
+    """Warn of a number that may be meant as milliseconds, once, where the program gave it. The native half calls it."""
+    global _doubted  # noqa: PLW0603
+    if _doubted:
+        return
+    _doubted = True
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "redlock":
+        frame, level = frame.f_back, level + 1
+    message = (
+        f"ttl={ttl:g} is {ttl:g} s (over {int(ttl // 3600)} h): durations are seconds, not milliseconds; "
+        "give a timedelta if it is meant so"
+    )
+    warnings.warn(message, UserWarning, stacklevel=level + 1)
 
 
 class OnlyWith:

@@ -71,8 +71,17 @@ pub(crate) fn shown(py: Python<'_>, value: Value) -> PyResult<String> {
 /// Converts the value of `option`: a float, an int or a `timedelta`. Refuses another type with `invalid_argument`.
 pub(crate) fn duration(option: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let amount = seconds(option, given, "seconds (float or int) or a timedelta")?;
+    let is_doubtful = option == "ttl" && amount > HOUR && amount <= TTL_MOST;
+    if is_doubtful && !given.is_instance_of::<PyDelta>() {
+        given.py().import("redlock._checks")?.call_method1("doubt_ttl", (amount,))?;
+    }
     Unit::Seconds.duration(option, amount).map_err(|error| to_pyerr(given.py(), &error))
 }
+
+/// A longer ttl is rather meant as milliseconds: a lock is renewed, and the ttl is only how long a crash blocks others.
+const HOUR: f64 = 3600.0;
+/// A longer one is refused.
+const TTL_MOST: f64 = 24.0 * HOUR;
 
 /// Converts a timeout: as a duration, and `None`, infinity or -1 for one without an end.
 fn timeout(option: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {

@@ -13,6 +13,7 @@ import redis
 from server import LIMIT, Server
 
 import redlock
+from redlock import _checks
 from redlock import asyncio as aio
 
 OPTIONS = redlock.Options.__annotations__
@@ -163,6 +164,26 @@ def test_options_of_other_libraries_get_a_hint(option: str, hint: str) -> None:
         redlock.Redlock("memory://hint").lock("foo", **foreign)
     with pytest.raises(redlock.LockInvalidArgument, match=option):
         aio.Redlock("memory://hint", **foreign)
+
+
+@pytest.mark.parametrize("face", [redlock, aio])
+def test_a_number_that_may_be_milliseconds_warns_once(face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    makers: list[Callable[[Any], object]] = [
+        lambda ttl: face.Redlock("memory://warns", ttl=ttl),
+        lambda ttl: face.Redlock("memory://warns").lock("foo", ttl=ttl),
+        lambda ttl: face.Redlock("memory://warns").locked("foo", ttl=ttl),
+        lambda ttl: face.lock_all(["foo"], ttl=ttl),
+    ]
+    for make in makers:
+        monkeypatch.setattr(_checks, "_doubted", False)
+        make(timedelta(hours=2))
+        make(3600)
+        with pytest.warns(UserWarning, match=r"ttl=30000 is 30000 s \(over 8 h\): .* not milliseconds") as told:
+            make(30_000)
+        assert [warning.filename for warning in told] == [__file__]
+        make(30_000)
+        with pytest.raises(redlock.LockInvalidArgument):
+            make(86_401)
 
 
 @pytest.mark.parametrize("given", ["foo", "schlüssel 🔒", b"foo", b"\x00\xff", "nul\0"])
