@@ -188,6 +188,7 @@ test("unknown options are refused, those of other libraries with a hint", async 
     ["tll", 'unknown option "tll"'],
     ["max_hold", 'unknown option "max_hold"', "use maxHold"],
     ["retryCount", "use timeout"],
+    ["externallyAcquiredIdentifier", "remove it"],
     ["skipIfHeld", "use locked"],
     ["retryDelay", "remove it"],
     ["driftFactor", "remove it"],

@@ -156,7 +156,14 @@ def test_a_client_shows_its_nodes_without_their_secrets() -> None:
 
 @pytest.mark.parametrize(
     ("option", "hint"),
-    [("blocking_timeout", "timeout"), ("sleep", "remove it"), ("thread_local", "remove it"), ("expire", "ttl")],
+    [
+        ("blocking_timeout", "timeout"),
+        ("context_manager_timeout", "use timeout"),
+        ("raise_on_release_error", "remove it"),
+        ("sleep", "remove it"),
+        ("thread_local", "remove it"),
+        ("expire", "ttl"),
+    ],
 )
 def test_options_of_other_libraries_get_a_hint(option: str, hint: str) -> None:
     foreign: dict[str, Any] = {option: 1}

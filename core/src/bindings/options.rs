@@ -80,8 +80,8 @@ const FOREIGN: &[(&str, [&str; 3])] = &[
         ["give the nodes' addresses as the first argument, such as redis://127.0.0.1:6379", "", ""],
     ),
     (
-        "blockingtimeout acquiretimeout acquireattemptslimit waittime retryattempts retrycount retrytimes maxretries \
-         tries",
+        "blockingtimeout acquiretimeout acquireattemptslimit contextmanagertimeout waittime retryattempts retrycount \
+         retrytimes maxretries tries",
         ["use ", "timeout", ": how long acquire may wait, 0 for one try"],
     ),
     (
@@ -98,6 +98,11 @@ const FOREIGN: &[(&str, [&str; 3])] = &[
     (
         "id identifier token value",
         ["remove it: every acquisition has a random token of its own; ", "label", " is for people"],
+    ),
+    ("raiseonreleaseerror", ["remove it: the end of a block raises an error only for a lost lock; catch that", "", ""]),
+    (
+        "externallyacquiredidentifier",
+        ["remove it: a lock is released by the object that acquired it; ", "label", " is for people"],
     ),
     ("skipifheld passlock", ["use locked, which runs each call of a function under a lock", "", ""]),
     ("onlocklost onlost", ["remove it: use on_lost (Python), signal (Node) or lost() (Rust) on the lock", "", ""]),
@@ -196,6 +201,9 @@ mod tests {
             ("auto_release_time", "use ttl"),
             ("acquireAttemptsLimit", "use timeout"),
             ("onLockLost", "use on_lost"),
+            ("context_manager_timeout", "use timeout"),
+            ("raise_on_release_error", "remove it"),
+            ("externallyAcquiredIdentifier", "label is for people"),
             ("skip_if_held", "use locked"),
             ("passLock", "use locked"),
             ("connect_timeout", "give it to the client"),
