@@ -79,6 +79,29 @@ test("listeners are removed after a failure too", async () => {
   await held.release();
 });
 
+test("a signal has one listener, however many calls wait on it", async () => {
+  const warnings = [];
+  const warn = (warning) => warnings.push(warning.name);
+  process.on("warning", warn);
+  const held = await redlock.lock(fresh()).acquire();
+  const controller = new AbortController();
+  const { signal } = controller;
+  const wait = (timeout) => failure(() => redlock.lock(held.name).acquire({ signal, timeout }));
+  const short = wait(100);
+  const waiting = Promise.all(Array.from({ length: 50 }, () => wait(null)));
+  await setImmediate();
+  assert.equal(listeners(signal), 1);
+  assert.ok((await short) instanceof LockTimeout);
+  assert.equal(listeners(signal), 1, "the others still wait");
+  controller.abort(new Error("mine"));
+  assert.deepEqual(new Set(await waiting), new Set([signal.reason]));
+  assert.equal(listeners(signal), 0);
+  await setImmediate();
+  process.off("warning", warn);
+  assert.deepEqual(warnings, []);
+  await held.release();
+});
+
 test("an abort that another listener hides leaves no lock behind", async () => {
   const name = fresh();
   const controller = new AbortController();

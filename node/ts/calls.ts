@@ -18,11 +18,12 @@ type Result = LockView | LockView[] | NodeDiagnosis[] | Failure | "locked" | "fr
 
 type Resolve = (result: Result | Promise<never>) => void;
 
-/** A call that a signal can end. */
-interface Abortable {
+/** A signal on which calls wait. It has one listener for all of them, because Node warns of more than ten. */
+interface Source {
   readonly signal: AbortSignal;
-  readonly reject: (reason: unknown) => void;
-  /** The listener of the signal. */
+  /** By its id, what rejects each call. */
+  readonly calls: Map<number, (reason: unknown) => void>;
+  /** The listener. */
   readonly abort: () => void;
 }
 
@@ -37,7 +38,10 @@ let opened: { readonly native: Queue; readonly number: number } | undefined;
 
 /** By its id, what settles each call whose result is awaited. */
 const pending = new Map<number, Resolve>();
-const abortable = new Map<number, Abortable>();
+/** By its id, the signal of each call that has one. */
+const abortable = new Map<number, Source>();
+/** Those on which a call waits. */
+const sources = new Map<AbortSignal, Source>();
 /** By the id of a watch, the function that reports a loss. */
 const watched = new Map<number, () => void>();
 
@@ -97,10 +101,21 @@ export function outcome(id: number, signal?: AbortSignal): Promise<Result> {
   return new Promise((resolve, reject) => {
     pending.set(id, resolve);
     if (signal === undefined) return;
-    const abort = (): void => abortCall(id);
-    abortable.set(id, { signal, reject, abort });
-    signal.addEventListener("abort", abort, { once: true });
+    const source = sources.get(signal) ?? listen(signal);
+    source.calls.set(id, reject);
+    abortable.set(id, source);
   });
+}
+
+function listen(signal: AbortSignal): Source {
+  const calls: Source["calls"] = new Map();
+  const abort = (): void => {
+    for (const id of calls.keys()) abortCall(id);
+  };
+  const source = { signal, calls, abort };
+  sources.set(signal, source);
+  signal.addEventListener("abort", abort);
+  return source;
 }
 
 /** Whether a call is pending. Only then does the queue keep the process alive: not for a held lock or an idle client. */
@@ -125,9 +140,9 @@ function takeResult(id: number): void {
 }
 
 function abortCall(id: number): void {
-  const call = abortable.get(id);
-  if (call === undefined) return;
-  call.reject(call.signal.reason);
+  const source = abortable.get(id);
+  if (source === undefined) return;
+  source.calls.get(id)?.(source.signal.reason);
   settle(id, null);
   cancel(queue(), id);
 }
@@ -138,10 +153,18 @@ function settle(id: number, result: Result | Promise<never>): void {
   if (resolve === undefined) return;
   pending.delete(id);
   resolve(result);
-  if (abortable.size === 0) return;
-  const call = abortable.get(id);
-  call?.signal.removeEventListener("abort", call.abort);
+  if (abortable.size > 0) unlisten(id);
+}
+
+/** Takes a call from its signal, if it has one. A signal on which no call waits is not listened to. */
+function unlisten(id: number): void {
+  const source = abortable.get(id);
+  if (source === undefined) return;
   abortable.delete(id);
+  source.calls.delete(id);
+  if (source.calls.size > 0) return;
+  sources.delete(source.signal);
+  source.signal.removeEventListener("abort", source.abort);
 }
 
 /**
