@@ -72,10 +72,11 @@ impl Login {
 
 /// A provider of logins for a client; see [`Builder::credentials`](crate::Builder::credentials).
 ///
-/// Every closure that returns a future of a login is one. The future runs on the library's background thread, which
-/// must not be blocked. A call may take 10 s, then its future is dropped. There is one call at a time. A connect that
-/// needs the first login waits for it within its `connect_timeout`. After a failed call, the login before stays in use,
-/// and the call is repeated after 1 s, doubling to 30 s.
+/// Every closure that returns a future of a login is one. The future runs in a tokio runtime on a thread of its own, the
+/// same one for all calls. A call may take 10 s, then its future is dropped. There is one call at a time. A call that
+/// blocks the thread for longer keeps the next ones from it. A connect that needs the first login waits for it within
+/// its `connect_timeout`. After a failed call, the login before stays in use, and the call is repeated after 1 s,
+/// doubling to 30 s.
 ///
 /// A provider must not use a lock of its own client: that call fails with `invalid_argument`.
 ///

@@ -1,24 +1,33 @@
-//! Losses, while the program's log subscriber blocks or panics.
+//! Locks, while the program's log subscriber blocks, panics or makes calls itself.
 #![allow(clippy::disallowed_methods, reason = "the end of a lock is waited for in real time")]
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Condvar, Mutex, Once};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, Once};
+use std::task::{Context, Wake, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::eventually;
-use redlock::{Guard, LostReason, Redlock, blocking};
+use harness::{LIMIT, eventually};
+use redlock::{ErrorKind, Guard, LostReason, Redlock, blocking};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata};
 
 const TTL: Duration = Duration::from_secs(1);
 
-/// A subscriber that blocks at some losses until they are let go, and panics at others.
+/// A subscriber that blocks at some losses until they are let go. It panics at others, or makes a call.
 struct Subscriber;
 
 static BLOCKED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 static LET_GO: Condvar = Condvar::new();
+/// What the call of the subscriber was answered.
+static ANSWER: Mutex<Option<ErrorKind>> = Mutex::new(None);
+/// The losses that the subscriber has heard of.
+static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Has the subscriber block when the loss of `name` is logged.
 fn block(name: &str) {
@@ -39,10 +48,14 @@ impl Visit for Subscriber {
             return;
         }
         assert!(!name.starts_with("panics"), "on purpose");
+        if name.starts_with("calls") {
+            *ANSWER.lock().unwrap() = Some(blocking_call());
+        }
         let mut blocked = BLOCKED.lock().unwrap();
         while blocked.contains(&name) {
             blocked = LET_GO.wait(blocked).unwrap();
         }
+        HEARD.lock().unwrap().push(name);
     }
 }
 
@@ -70,7 +83,7 @@ impl tracing::Subscriber for Subscriber {
 
 /// Waits for the loss as it is told; to ask whether the lock is held would end it on this thread.
 async fn told(guard: &Guard) -> Option<LostReason> {
-    tokio::time::timeout(harness::LIMIT, guard.lost()).await.ok().and_then(|error| error.reason())
+    tokio::time::timeout(LIMIT, guard.lost()).await.ok().and_then(|error| error.reason())
 }
 
 #[test]
@@ -117,11 +130,96 @@ fn a_subscriber_that_panics_ends_no_renewal_and_no_later_loss() {
     let renewed = redlock.lock("renewed").ttl(3 * TTL).acquire().unwrap();
     for name in ["panics 1", "panics 2"] {
         let guard = redlock.lock(name).ttl(TTL / 10).auto_renew(false).acquire().unwrap();
-        assert_eq!(guard.wait_lost(harness::LIMIT).unwrap().reason(), Some(LostReason::Expired));
+        assert_eq!(guard.wait_lost(LIMIT).unwrap().reason(), Some(LostReason::Expired));
         // The release was begun before that.
-        redlock.lock(name).timeout(harness::LIMIT).acquire().unwrap().release().unwrap();
+        redlock.lock(name).timeout(LIMIT).acquire().unwrap().release().unwrap();
     }
     let before = renewed.remaining();
     eventually("it is renewed", || renewed.remaining() > before);
     renewed.release().unwrap();
+}
+
+/// The answer to an acquire that blocks the calling thread.
+fn blocking_call() -> ErrorKind {
+    let redlock = blocking::Redlock::new("memory://hold-calls").unwrap();
+    redlock.lock("called").acquire().unwrap_err().kind()
+}
+
+/// A waker that makes a call on the thread that wakes it.
+struct Calls(Sender<(Option<String>, ErrorKind)>);
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.send((thread::current().name().map(str::to_owned), blocking_call())));
+    }
+}
+
+/// Loses a lock of this name, and returns once that is reported.
+fn lose(redlock: &blocking::Redlock, name: &str) {
+    let guard = redlock.lock(name).ttl(TTL / 10).auto_renew(false).acquire().unwrap();
+    assert_eq!(guard.wait_lost(LIMIT).unwrap().reason(), Some(LostReason::Expired));
+}
+
+#[test]
+fn a_subscriber_that_blocks_costs_no_other_lock() {
+    harness::alone!();
+    block("blocks");
+    let redlock = blocking::Redlock::new("memory://hold-goes-on").unwrap();
+    let renewed = redlock.lock("renewed").ttl(TTL).acquire().unwrap();
+    lose(&redlock, "blocks");
+    let end = Instant::now() + 2 * TTL;
+    eventually("its ttl is over", || Instant::now() > end);
+    let is_held = renewed.is_held();
+    let_go("blocks");
+    assert!(is_held);
+    renewed.release().unwrap();
+}
+
+#[test]
+fn a_call_that_blocks_a_thread_of_the_library_is_refused() {
+    harness::alone!();
+    block("nothing");
+    let redlock = blocking::Redlock::new("memory://hold-calls").unwrap();
+    lose(&redlock, "calls");
+    eventually("the subscriber has its answer", || ANSWER.lock().unwrap().is_some());
+    assert_eq!(*ANSWER.lock().unwrap(), Some(ErrorKind::InvalidArgument));
+
+    let (sender, answer) = channel();
+    let waker = Waker::from(Arc::new(Calls(sender)));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let redlock = Redlock::new("memory://hold-calls").unwrap();
+    let lock = redlock.lock("woken").ttl(TTL / 10).auto_renew(false);
+    let guard = runtime.block_on(lock.acquire()).unwrap();
+    let mut lost = pin!(guard.lost());
+    assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let (thread, kind) = answer.recv_timeout(LIMIT).unwrap();
+    assert_eq!((thread.as_deref(), kind), (Some("redlock"), ErrorKind::InvalidArgument));
+}
+
+#[test]
+fn a_shutdown_waits_for_the_subscriber_up_to_its_limit() {
+    harness::alone!();
+    block("is slow");
+    let redlock = blocking::Redlock::new("memory://hold-shutdown").unwrap();
+    for name in ["is slow", "comes after it"] {
+        lose(&redlock, name);
+    }
+    let lets_go = thread::spawn(|| {
+        thread::sleep(TTL / 10);
+        let_go("is slow");
+    });
+    redlock::shutdown();
+    assert_eq!(*HEARD.lock().unwrap(), ["is slow", "comes after it"]);
+    lets_go.join().unwrap();
+}
+
+#[test]
+fn a_subscriber_that_blocks_holds_up_no_shutdown() {
+    harness::alone!();
+    block("blocks");
+    let redlock = blocking::Redlock::new("memory://hold-no-shutdown").unwrap();
+    lose(&redlock, "blocks");
+    redlock::shutdown();
+    assert!(HEARD.lock().unwrap().is_empty());
+    let_go("blocks");
 }

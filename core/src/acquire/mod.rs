@@ -415,7 +415,7 @@ impl Acquire {
         if now < self.deadline && !mem::replace(&mut self.quarantine_logged, true) {
             let (name, nodes, wait) =
                 (&self.context.spec.name, ballots.quarantines(&self.context.set().members), until.since(now));
-            log!(QUARANTINE_AWAITED, %name, %nodes, ?wait, "nodes restarted and do not count yet; waiting for them");
+            log!(QUARANTINE_AWAITED, %name, %nodes, wait = %format_args!("{wait:?}"), "nodes restarted and do not count yet; waiting for them");
         }
     }
 

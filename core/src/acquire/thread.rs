@@ -24,6 +24,7 @@ use crate::hold::lease::Lease;
 use crate::hold::owner::LeaseOwner;
 use crate::process::Process;
 use crate::process::context::LockContext;
+use crate::process::shutdown::Ending;
 use crate::sys::background;
 use crate::sys::runtimes::{self, Break, Idle, Seats};
 
@@ -89,6 +90,7 @@ pub(crate) fn drive<T: Send + 'static>(
     caller: &Caller<'_>,
     call: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Error> {
+    background::refuse_to_block()?;
     let process = caller.process;
     if let Some(idle) = caller.idle() {
         return Ok(process.pool.drive(&process.clock, idle, call).0);
@@ -143,6 +145,7 @@ pub(crate) fn acquire<E>(
     context: LockContext,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<(LeaseOwner, Option<Id>), Stop<E>> {
+    background::refuse_to_block()?;
     let (process, seats) = (Arc::clone(&context.process), Arc::clone(&context.listed.seats));
     let caller = Caller { process: &process, runtime: None, seats: Some(&seats) };
     let mut interrupted = or_forked(&process, interrupted);
@@ -171,6 +174,30 @@ pub(crate) fn acquire<E>(
                 drop(drive(&caller, async move { cleaning.shutdown.done(clock.sleep(CLEAN_UP)).await }));
             }
             Err(early.into())
+        }
+    }
+}
+
+/// Acquires in the background while the calling thread parks, which a tokio context permits. Ends with `None` once
+/// `stopped` does. The call begins and ends on the calling thread, to whose span it belongs.
+pub(crate) fn acquire_parked(context: LockContext, stopped: &Arc<Ending>) -> Result<Option<LeaseOwner>, Error> {
+    background::refuse_to_block()?;
+    let process = Arc::clone(&context.process);
+    let mut acquire = Acquire::begin(context)?;
+    loop {
+        let stopped = Arc::clone(stopped);
+        let won = drive(&Caller { process: &process, runtime: None, seats: None }, async move {
+            tokio::select! {
+                biased;
+                () = stopped.wait_started() => None,
+                won = acquire.win() => Some(won),
+            }
+        })?;
+        let Some(won) = won else { return Ok(None) };
+        let (rest, owner) = won?;
+        match rest.activate(owner)? {
+            Ok(owner) => return Ok(Some(owner)),
+            Err(rest) => acquire = rest,
         }
     }
 }

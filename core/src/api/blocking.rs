@@ -23,7 +23,6 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
 
-use crate::acquire;
 use crate::acquire::thread::{self, Caller, Stop, drive};
 use crate::api::client::{self, IntoNodes, Unparsed};
 use crate::api::diagnose::Diagnosis;
@@ -208,7 +207,7 @@ impl Lock {
         let options = Options { protocol: Some(protocol), ..self.options.clone() };
         let context = self.session.context(&self.shape, &options)?;
         if Handle::try_current().is_ok() {
-            let owner = drive(&Caller::asking(&context.clone()), acquire::acquire(context))??;
+            let owner = thread::acquire_parked(context, &Arc::default())?.expect("nothing stops it");
             return Ok(Guard { owner, runtime: None });
         }
         match thread::acquire(context, None::<fn() -> Result<(), Infallible>>) {
@@ -417,15 +416,8 @@ impl Election {
         while !self.is_stopped() {
             let context = self.session.context(&self.shape, &options)?;
             let acquired = if Handle::try_current().is_ok() {
-                let (stopped, calling) = (Arc::clone(&self.stopped), context.clone());
-                let campaign = async move {
-                    tokio::select! {
-                        biased;
-                        () = stopped.wait_started() => None,
-                        acquired = acquire::acquire(context) => Some(acquired.map(|owner| (owner, None))),
-                    }
-                };
-                drive(&Caller::asking(&calling), campaign)?
+                let acquired = thread::acquire_parked(context, &self.stopped).transpose();
+                acquired.map(|acquired| acquired.map(|owner| (owner, None)))
             } else {
                 let interrupted = || if self.is_stopped() { Err(()) } else { Ok(()) };
                 match thread::acquire(context, Some(interrupted)) {

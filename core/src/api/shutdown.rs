@@ -1,10 +1,13 @@
 //! Shutdown: a process releases its locks before it ends.
 
+use std::future::pending;
+use std::pin::pin;
 use std::thread;
 use std::time::Duration;
 
 use crate::process::Process;
 use crate::process::shutdown::PendingWork;
+use crate::sys::log_queue;
 
 /// The longest wait for the servers. A longer one would look like a hang. The remaining locks expire after their ttl.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -48,7 +51,8 @@ pub fn shutdown() {
         return;
     }
     process.schedule.release_all();
-    if let Some(background) = process.background.started() {
+    let background = process.background.started();
+    if let Some(background) = &background {
         // The background still has to drop calls that were cancelled a moment ago. Only then is their work pending.
         let pending_work = PendingWork::new(&process.shutdown);
         background.spawn(async move {
@@ -58,15 +62,22 @@ pub fn shutdown() {
             drop(pending_work);
         });
     }
-    if process.shutdown.has_pending_work() {
+    if background.is_some() || process.shutdown.has_pending_work() {
         wait(&process);
     }
 }
 
-/// Waits for the servers on a separate thread: the caller may be in a tokio context, which must not drive a runtime.
+/// Waits for the servers, and then for the program's subscriber. On a separate thread: the caller may be in a tokio
+/// context, which must not drive a runtime.
 fn wait(process: &Process) {
-    let clock = process.clock.clone();
-    let done = process.shutdown.done(async move { clock.sleep(LIMIT).await });
+    let done = async {
+        process.shutdown.done(pending()).await;
+        if process.background.started().is_some() {
+            drop(process.background.run(log_queue::passed_on()).await);
+        }
+    };
+    let done = pin!(done);
+    let done = process.clock.timeout(LIMIT, done);
     thread::scope(|scope| {
         // Drives a runtime of the blocking API, because releases may be queued on its connections.
         let idle = process.pool.take(&process.clock, &process.background, None, None);

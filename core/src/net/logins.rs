@@ -2,8 +2,8 @@
 //!
 //! A login stands in the address or in a file, which is read at every connect, or a *provider* of the program gives it.
 //!
-//! A provider belongs to one set of nodes, whose connections share the login. One task of the background calls it, one
-//! call at a time. States:
+//! A provider belongs to one set of nodes, whose connections share the login. One task of the background has it called, one
+//! call at a time. It is the program's code, so it runs on a thread of its own, named `redlock-login`. States:
 //!
 //! - *unasked*: no connection has needed a login yet;
 //! - *calling*: a call is under way, for at most [`CALL_MOST`]. The login before stays in use meanwhile;
@@ -23,14 +23,12 @@
 
 use std::fmt;
 use std::fs;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
@@ -41,6 +39,7 @@ use crate::protocol::backoff;
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::future::notified_until;
 use crate::sys::log::log;
+use crate::sys::own_runtime::OwnRuntime;
 use crate::sys::random::Random;
 use crate::sys::task::blocking;
 
@@ -323,15 +322,26 @@ impl Logins {
     }
 
     /// Calls the provider once, and records what it returned. Returns what is to be logged.
-    async fn call(&self) -> Option<ProviderError> {
+    async fn call(&self, own: &io::Result<OwnRuntime>) -> Option<ProviderError> {
         {
             let mut state = self.state();
             (state.calling, state.called) = (true, self.clock.now());
         }
         let began = self.clock.now();
-        let call = pin!(CALLING.scope(std::ptr::from_ref(self).addr(), shielded(&self.provider)));
-        let result = self.clock.timeout(CALL_MOST, call).await;
-        let result = result.unwrap_or_else(|| Err(ProviderError::without_source("no answer within 10 s")));
+        let failed = |why: &str| Err(ProviderError::without_source(why));
+        let result = match own {
+            Ok(own) => {
+                let provider = self.provider.clone();
+                let call = async move { provider.call().await };
+                let call = pin!(own.run(CALLING.scope(std::ptr::from_ref(self).addr(), call)));
+                let result = self.clock.timeout(CALL_MOST, call).await;
+                result.map_or_else(
+                    || failed("no answer within 10 s"),
+                    |ended| ended.unwrap_or_else(|| failed("it panicked")),
+                )
+            }
+            Err(_) => failed("the system gives it no thread"),
+        };
         let (remark, followers) = self.record(began, result);
         self.changed.notify_waiters();
         for follower in followers.iter().filter_map(Weak::upgrade) {
@@ -397,24 +407,18 @@ impl fmt::Debug for Logins {
     }
 }
 
-/// Calls the provider, and turns a panic in it into a failure.
-async fn shielded(provider: &Provider) -> Result<Login, ProviderError> {
-    let panicked = || ProviderError::without_source("it panicked");
-    let mut call = catch_unwind(AssertUnwindSafe(|| provider.call())).map_err(|_| panicked())?;
-    poll_fn(|cx| {
-        catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx))).unwrap_or_else(|_| Poll::Ready(Err(panicked())))
-    })
-    .await
-}
-
 /// The task that calls a provider for as long as its logins exist.
 struct Keeper(Weak<Logins>);
 
 impl Keeper {
     async fn run(self) {
+        let mut own = OwnRuntime::start("redlock-login").await;
         loop {
             let Some(logins) = self.0.upgrade() else { return };
-            if let Some(error) = logins.call().await {
+            if own.is_err() {
+                own = OwnRuntime::start("redlock-login").await;
+            }
+            if let Some(error) = logins.call(&own).await {
                 log!(LOGIN_FAILED, %error, "no new login; the one before stays in use, and the provider is called again");
             }
             let (clock, wanted) = (logins.clock.clone(), Arc::clone(&logins.wanted));

@@ -26,6 +26,7 @@ use tracing::{Level, Metadata, Subscriber, span};
 use crate::event::{Event, Topic};
 use crate::sys::clock::Clock;
 use crate::sys::fork::{PerProcess, Pid};
+use crate::sys::log_queue;
 
 /// The most records of one listener. Of a burst, the newest ones say the most.
 const MOST: usize = 1_024;
@@ -85,9 +86,9 @@ fn listeners(pid: Pid) -> &'static Listeners {
     LISTENERS.of(pid, Listeners::default)
 }
 
-/// Returns how many records of this process were lost before a listener took them.
+/// Returns how many events of this process were dropped before the program heard them.
 pub(crate) fn lost() -> u64 {
-    listeners(Pid::now()).lost.load(Ordering::Relaxed)
+    listeners(Pid::now()).lost.load(Ordering::Relaxed) + log_queue::dropped()
 }
 
 impl Events {
@@ -95,7 +96,9 @@ impl Events {
     /// nor panic.
     pub fn listen(wake: impl Fn() + Send + Sync + 'static) -> Self {
         // A program may have its own subscriber.
-        let _ = set_global_default(EventSubscriber);
+        if set_global_default(EventSubscriber).is_ok() {
+            log_queue::is_not_needed();
+        }
         let pid = Pid::now();
         let ring = Arc::new(Ring { wake: Box::new(wake), records: Mutex::default() });
         listeners(pid).rings().push(Arc::downgrade(&ring));

@@ -17,7 +17,8 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -170,7 +171,8 @@ impl Schedule {
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().expect("no panic while holding this")
+        // A panic leaves no half-done state here: only a lock itself may be broken, and then leaves the schedule.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Handles a held lock now and gives it its one schedule entry. Wakes the background only if that entry is the
@@ -315,9 +317,12 @@ impl Schedule {
         loop {
             let now = clock.now();
             while let Some(item) = self.next(now) {
-                if let Item::Lock(lease) = item {
-                    unlogged.extend(self.see_to(lease));
-                }
+                // A panic takes this lock from the schedule, and no other one.
+                let seen = catch_unwind(AssertUnwindSafe(|| match item {
+                    Item::Lock(lease) => self.see_to(lease),
+                    Item::Claim(_) => None,
+                }));
+                unlogged.extend(seen.ok().flatten());
             }
             unlogged.drain(..).for_each(Unlogged::log);
             let until = {
@@ -349,7 +354,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::task::{Context, Wake, Waker};
 
     use super::*;
@@ -363,6 +368,65 @@ mod tests {
     impl Wake for Counter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A lock that is due a moment after it was added, and then breaks, or says so.
+    #[derive(Debug, Default)]
+    struct Lock {
+        is_due: AtomicBool,
+        breaks: bool,
+        seen: Notify,
+    }
+
+    impl Timed for Lock {
+        fn is_on(&self, _: &Members) -> bool {
+            false
+        }
+
+        fn next(&self, now: Moment) -> Next {
+            if !self.is_due.swap(true, Ordering::Relaxed) {
+                return Next::Sleep(now.after(Duration::from_millis(1)));
+            }
+            assert!(!self.breaks, "on purpose");
+            self.seen.notify_one();
+            Next::Done
+        }
+
+        fn entered(&self, _: (Moment, u64)) -> Result<Option<(Moment, u64)>, NotHeld> {
+            Ok(None)
+        }
+
+        fn renew(self: Arc<Self>) {}
+
+        fn expire_if_due(&self) -> Option<Unlogged> {
+            None
+        }
+
+        fn bring_forward(&self, _: Duration) -> bool {
+            false
+        }
+
+        fn may_lack(&self, _: usize) -> bool {
+            false
+        }
+
+        fn restore(self: Arc<Self>, _: usize, _: Duration) {}
+
+        fn seek(&self, _: usize) {}
+
+        fn release_all(&self) {}
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_breaks_takes_no_other_one_from_the_schedule() {
+        let environment = Arc::new(Environment::new(None, Clock::System, Random::System, Background::thread()));
+        let schedule = Arc::new(Schedule::new(&environment));
+        for _ in 0..2 {
+            schedule.add(Arc::new(Lock { breaks: true, ..Lock::default() }));
+            let other = Arc::new(Lock::default());
+            schedule.add(Arc::clone(&other) as _);
+            environment.clock.timeout(harness::LIMIT, pin!(other.seen.notified())).await.expect("it is due");
         }
     }
 

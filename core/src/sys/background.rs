@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::{fmt, mem, thread};
 
@@ -21,6 +21,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::error::{Error, ErrorKind};
 use crate::sys::handover::Handover;
 use crate::sys::log::log;
+use crate::sys::log_queue::{self, shielded};
 use crate::sys::task::spawn;
 
 /// The runner of background work.
@@ -111,6 +112,18 @@ impl Background {
     }
 }
 
+/// Refuses a call that blocks, if the calling thread is the background, or passes on what it logs: others wait for these.
+///
+/// # Errors
+///
+/// `invalid_argument`.
+pub(crate) fn refuse_to_block() -> Result<(), Error> {
+    if !IS_BACKGROUND.get() && !log_queue::is_here() {
+        return Ok(());
+    }
+    Err(Error::invalid("a thread of redlock itself cannot wait for a lock; make the call on a thread of the program"))
+}
+
 /// Returns the error of a call whose task the background dropped.
 pub(crate) fn stopped() -> Error {
     Error::new(ErrorKind::Unavailable, "the redlock background thread stopped before the call finished")
@@ -150,8 +163,13 @@ impl Started {
 }
 
 impl Inbox {
+    /// A panic leaves no half-done state here.
+    fn jobs(&self) -> MutexGuard<'_, Vec<Job>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn put(&self, job: Job) {
-        let mut jobs = self.jobs.lock().expect("no panic while holding this");
+        let mut jobs = self.jobs();
         self.put.fetch_add(1, Ordering::Release);
         jobs.push(job);
         let first = jobs.len() == 1;
@@ -167,10 +185,11 @@ impl Inbox {
         let (mut jobs, mut begun) = (Vec::new(), 0);
         loop {
             self.filled.notified().await;
-            mem::swap(&mut jobs, &mut *self.jobs.lock().expect("no panic while holding this"));
+            mem::swap(&mut jobs, &mut *self.jobs());
             begun += jobs.len();
             for job in jobs.drain(..) {
-                job(runtime);
+                // A panic ends what the job was to begin, and not the background.
+                shielded(|| job(runtime));
             }
             spawn(runtime, Arc::clone(self).settle(begun));
         }
@@ -219,6 +238,7 @@ fn start() -> Result<Started, Error> {
     let served = Arc::clone(&inbox);
     let run = move || {
         IS_BACKGROUND.set(true);
+        log_queue::begin();
         let runtime = match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return drop(sender.send(Err(error))),

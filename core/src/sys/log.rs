@@ -2,34 +2,47 @@
 //!
 //! A subscriber is the program's code: it may block or panic. So an event is emitted after the change that it
 //! describes, outside of every lock, and a panic in a subscriber ends there. The same holds for spans, which are made,
-//! changed and dropped outside of every lock.
+//! changed and dropped outside of every lock. The background does not call a subscriber at all; see
+//! [`log_queue`](crate::sys::log_queue).
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
+use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span, Value};
 
 use crate::event::Topic;
+use crate::sys::log_queue::{is_queued, tell, tell_of_span};
 
 /// Emits an event of the table: `log!(LOCK_LOST, name = %name, reason = %reason, "message")`, with the fields that it
 /// has there. Never while a lock is held.
 macro_rules! log {
-    ($event:ident, $($content:tt)+) => {
-        $crate::sys::log::shielded(|| {
-            ::tracing::event!(
-                name: $crate::event::$event.code,
-                target: $crate::event::$event.topic.target(),
-                $crate::event::$event.level,
-                code = $crate::event::$event.code,
-                $($content)+
-            );
-        })
+    (@text $field:ident) => { ::std::string::ToString::to_string(&$field) };
+    (@text $field:ident, $value:expr) => { ::std::string::ToString::to_string(&$value) };
+    ($event:ident, $($(%)? $field:ident $(= %$value:expr)?,)* $message:literal $(,)?) => {
+        if $crate::event::$event.level <= ::tracing::level_filters::LevelFilter::current() {
+            // Another thread may emit it.
+            $(let $field = $crate::sys::log::log!(@text $field $(, $value)?);)*
+            let message = ::std::format!($message);
+            $crate::sys::log_queue::tell(move || {
+                ::tracing::event!(
+                    name: $crate::event::$event.code,
+                    target: $crate::event::$event.topic.target(),
+                    $crate::event::$event.level,
+                    code = $crate::event::$event.code,
+                    $($field = %$field,)*
+                    "{message}"
+                );
+            });
+        }
     };
 }
 
 pub(crate) use log;
 
-/// Makes a span of the current one: `span!("redlock.hold", name = %name)`. Never while a lock is held.
+/// Makes a span of the current one: `span!("redlock.hold", name = %name)`. Never while a lock is held, and not in the
+/// background, which belongs to no span: there it makes none.
 macro_rules! span {
     ($name:literal, $($fields:tt)+) => {
         $crate::sys::log::Trace::new(|| {
@@ -45,9 +58,9 @@ macro_rules! span {
 
 pub(crate) use span;
 
-/// A span, or nothing if no subscriber wants it.
-#[derive(Debug, Default)]
-pub(crate) struct Trace(Option<Span>);
+/// A span, or nothing if no subscriber wants it. Shared, because a subscriber hears of each copy of a span itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trace(Option<Arc<Span>>);
 
 /// A span that is over. Its drop sets its last field and closes it.
 #[derive(Debug)]
@@ -60,8 +73,11 @@ pub(crate) struct EndedTrace {
 
 impl Trace {
     pub(crate) fn new(make: impl FnOnce() -> Span) -> Self {
+        if is_queued() {
+            return Self::default();
+        }
         let span = catch_unwind(AssertUnwindSafe(make)).ok();
-        Self(span.filter(|span| !span.is_disabled()))
+        Self(span.filter(|span| !span.is_disabled()).map(Arc::new))
     }
 
     pub(crate) fn is_wanted(&self) -> bool {
@@ -69,9 +85,9 @@ impl Trace {
     }
 
     /// Sets a field that the span was made with.
-    pub(crate) fn record(&self, field: &'static str, value: impl Value) {
-        if let Some(span) = &self.0 {
-            shielded(|| {
+    pub(crate) fn record(&self, field: &'static str, value: impl Value + Send + 'static) {
+        if let Some(span) = self.0.clone() {
+            tell_of_span(move || {
                 span.record(field, value);
             });
         }
@@ -84,11 +100,12 @@ impl Trace {
 
     /// Emits a node's answer within the span.
     pub(crate) fn answered(&self, node: &impl Display, answer: &impl Display) {
-        if let Some(span) = &self.0 {
-            shielded(|| {
+        if let Some(span) = self.0.clone().filter(|_| Level::DEBUG <= LevelFilter::current()) {
+            let (node, answer) = (node.to_string(), answer.to_string());
+            tell(move || {
                 ::tracing::event!(
                     target: Topic::Lock.target(),
-                    parent: span,
+                    parent: &*span,
                     Level::DEBUG,
                     node = %node,
                     answer = %answer,
@@ -96,14 +113,6 @@ impl Trace {
                 );
             });
         }
-    }
-}
-
-impl Clone for Trace {
-    fn clone(&self) -> Self {
-        let mut copy = None;
-        shielded(|| copy.clone_from(&self.0));
-        Self(copy)
     }
 }
 
@@ -115,15 +124,10 @@ impl Drop for EndedTrace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        if let Some(span) = self.0.take() {
-            shielded(|| drop(span));
+        if let Some(span) = self.0.take().and_then(Arc::into_inner) {
+            tell_of_span(move || drop(span));
         }
     }
-}
-
-/// Runs `emit` and ignores a panic in it.
-pub(crate) fn shielded(emit: impl FnOnce()) {
-    drop(catch_unwind(AssertUnwindSafe(emit)));
 }
 
 /// Hears what a test logs.

@@ -11,6 +11,8 @@ pub(crate) mod handover;
 pub(crate) mod histogram;
 pub(crate) mod host;
 pub(crate) mod log;
+pub(crate) mod log_queue;
+pub(crate) mod own_runtime;
 pub(crate) mod random;
 pub(crate) mod runtimes;
 pub(crate) mod task;

@@ -268,6 +268,30 @@ fn a_provider_cannot_use_a_lock_of_its_own_client() {
     own.lock().unwrap().take();
 }
 
+/// While it blocks, all that the background does goes on, also what it waits for itself.
+#[test]
+fn a_provider_can_wait_for_a_lock_of_another_client_and_block() {
+    let server = Server::start();
+    let other = blocking::Redlock::from(patient(server.url()).ttl(LIFE / 2).build().unwrap());
+    let held = other.lock("held").acquire().unwrap();
+    let provider = move || {
+        let other = other.clone();
+        async move {
+            other.lock("held").acquire()?.release()?;
+            Ok::<_, redlock::Error>(Login::new("", ""))
+        }
+    };
+    let builder = patient(server.url()).credentials(provider).connect_timeout(LIMIT);
+    let redlock = blocking::Redlock::from(builder.build().unwrap());
+    let call = std::thread::spawn(move || redlock.lock(NAME).acquire().unwrap().release().unwrap());
+    let start = Instant::now();
+    while start.elapsed() < LIFE {
+        held.check().unwrap();
+    }
+    held.release().unwrap();
+    call.join().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_login_that_is_rejected_is_asked_for_again() {
     let server = Server::start();

@@ -331,7 +331,7 @@ impl RedisNode {
             return Err(Offence::None(Failure::Full));
         }
         let (node, code) = (&self.address, error.code());
-        log!(TRACKING_REFUSED, %node, error = code, "CLIENT TRACKING refused; waiters fall back to polling");
+        log!(TRACKING_REFUSED, %node, error = %code, "CLIENT TRACKING refused; waiters fall back to polling");
         Ok(false)
     }
 }
