@@ -57,8 +57,9 @@ export interface LockOptions {
   /** Longest wait for one node's vote; default a quarter of the ttl, from 50 to 500. */
   readonly nodeTimeout?: number | null | undefined;
   /**
-   * How long the grants of a node do not count after this process saw it restart; default the ttl. 0 turns this off,
-   * for nodes whose data survives.
+   * How long the grants of a node do not count after this process saw it restart, which a process that starts later has
+   * not; default the ttl. 0 turns this off, for nodes that have each write on the disk before they answer
+   * (`appendfsync always`).
    */
   readonly restartDelay?: number | null | undefined;
   /**

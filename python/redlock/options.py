@@ -41,8 +41,9 @@ class ElectionOptions(TypedDict, total=False):
     """Longest wait for one node's vote; default a quarter of the ttl, from 0.05 s to 0.5 s."""
 
     restart_delay: Duration | None
-    """How long the grants of a node do not count after this process saw it restart; default the ttl. Zero turns this
-    off, for nodes whose data survives."""
+    """How long the grants of a node do not count after this process saw it restart, which a process that starts later
+    has not; default the ttl. Zero turns this off, for nodes that have each write on the disk before they answer
+    (`appendfsync always`)."""
 
     fence_ttl: Duration | None
     """How long a node remembers a name's fence; default the larger of 1 h and twice the ttl, at least twice the ttl."""

@@ -87,8 +87,9 @@ macro_rules! option_setters {
             margin: Duration => margin;
             /// Sets the longest wait for one node's vote; default a quarter of the ttl, from 50 ms to 500 ms.
             node_timeout: Duration => node_timeout;
-            /// Sets for how long a node's grants do not count after this process saw the node restart; default the ttl.
-            /// Zero turns this off, for nodes whose data survives.
+            /// Sets for how long a node's grants do not count after this process saw the node restart, which a process that
+            /// starts later has not; default the ttl. Zero turns this off, for nodes that have each write on the disk
+            /// before they answer (`appendfsync always`).
             restart_delay: Duration => restart_delay;
             /// Sets how long a node remembers a name's fence after the last acquire or renewal: at least twice the ttl,
             /// default the larger of 1 h and twice the ttl.
@@ -128,8 +129,9 @@ macro_rules! candidate_setters {
             margin: Duration => margin;
             /// Sets the longest wait for one node's vote; default a quarter of the ttl, from 50 ms to 500 ms.
             node_timeout: Duration => node_timeout;
-            /// Sets for how long a node's grants do not count after this process saw the node restart; default the ttl.
-            /// Zero turns this off, for nodes whose data survives.
+            /// Sets for how long a node's grants do not count after this process saw the node restart, which a process that
+            /// starts later has not; default the ttl. Zero turns this off, for nodes that have each write on the disk
+            /// before they answer (`appendfsync always`).
             restart_delay: Duration => restart_delay;
             /// Sets how long a node remembers the term after the last renewal: at least twice the ttl, default the larger
             /// of 1 h and twice the ttl.
@@ -168,8 +170,9 @@ macro_rules! setnx_setters {
             Self(self.0.node_timeout(node_timeout))
         }
 
-        /// Sets for how long the node's grants do not count after this process saw the node restart; default the ttl.
-        /// Zero turns this off, for a node whose data survives.
+        /// Sets for how long the node's grants do not count after this process saw the node restart, which a process that
+        /// starts later has not; default the ttl. Zero turns this off, for a node that has each write on the disk before
+        /// it answers (`appendfsync always`).
         pub fn restart_delay(self, restart_delay: Duration) -> Self {
             Self(self.0.restart_delay(restart_delay))
         }

@@ -44,6 +44,24 @@ fn servers_as_they_should_be_and_no_key_stays() {
     assert!(servers.iter().all(|server| keys(server) == 0));
 }
 
+#[test]
+fn what_a_power_cut_forgets_counts_without_a_restart_delay() {
+    let server = Server::builder().args(["--appendonly", "yes"]).start();
+    let persistence = |restart_delay: Duration| {
+        let diagnoses = diagnose(Redlock::builder().nodes(server.url()).restart_delay(restart_delay));
+        let (level, message) = found(&diagnoses[0], "persistence");
+        (level, message.to_owned())
+    };
+    let (level, message) = persistence(Duration::ZERO);
+    assert!(level == Level::Warning && message.contains("appendfsync everysec"), "{message}");
+    assert_eq!(persistence(Duration::from_secs(10)).0, Level::Ok);
+    server.command(&["CONFIG", "SET", "appendfsync", "always"]);
+    assert_eq!(persistence(Duration::ZERO), (Level::Ok, "append-only file, appendfsync always".to_owned()));
+    server.command(&["ACL", "SETUSER", "default", "-config"]);
+    let (level, message) = persistence(Duration::ZERO);
+    assert!(level == Level::Warning && message.contains("CONFIG GET appendfsync is not answered"), "{message}");
+}
+
 #[tokio::test]
 async fn in_async_programs_too() {
     let servers = cluster(2);

@@ -15,7 +15,7 @@ use super::scripts::text;
 use crate::net::node::{Failure, Role};
 use crate::protocol::diagnosis::Refusal;
 use crate::protocol::diagnosis::cluster::{ClusterFacts, View};
-use crate::protocol::diagnosis::server::{COUNTING, Certificate, Facts, NEEDED, Rights, SHARING};
+use crate::protocol::diagnosis::server::{COUNTING, Certificate, Facts, NEEDED, Rights, SHARING, has_aof};
 use crate::sys::clock::Clock;
 
 /// How long a key of the probe lives if it is not deleted, in milliseconds.
@@ -43,6 +43,7 @@ pub(super) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock
     let rights = rights(connection, key).await;
     let offset = if rights.is_some() { offset(connection, clock).await } else { None };
     let evalsha = if rights.is_some() { Some(evalsha(connection, key).await) } else { None };
+    let fsync = if info.as_ref().is_ok_and(|info| has_aof(info)) { fsync(connection).await } else { None };
     Ok(Facts {
         encrypted: None,
         certificate: connection.certificate().map(|validity| {
@@ -56,6 +57,7 @@ pub(super) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock
         rights,
         offset,
         evalsha,
+        fsync,
         is_restart_delay_off: false,
         follows_slots: false,
         has_sentinels: false,
@@ -160,6 +162,12 @@ async fn evalsha(connection: &RedisConnection, key: &str) -> Result<(), Refusal>
         Ok(answer) => refusal(answer).map(drop),
         Err(_) => Err("hang-up".to_owned()),
     }
+}
+
+/// Returns when the server has its append-only file written to the disk; `None` if this user may not know.
+async fn fsync(connection: &RedisConnection) -> Option<String> {
+    let answer = ask(connection, &["CONFIG", "GET", "appendfsync"]).await.ok()?;
+    owned_fields(&answer).remove("appendfsync")
 }
 
 /// Returns a role as INFO names it.

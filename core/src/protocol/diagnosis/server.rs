@@ -14,6 +14,9 @@ pub(crate) const SHARING: [&str; 7] = ["type", "zadd", "zrem", "zrange", "zscore
 /// The oldest version with everything that the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
 
+/// The field of INFO that says whether there is an append-only file.
+const AOF: &str = "aof_enabled";
+
 /// Servers without a server clock of their own drift apart by less.
 const OFFSET_MOST: Duration = Duration::from_secs(1);
 
@@ -44,6 +47,8 @@ pub(crate) struct Facts {
     pub(crate) rights: Option<Rights>,
     /// How far the server's clock is ahead of this machine's, in microseconds, and how exactly this is known.
     pub(crate) offset: Option<(i64, Duration)>,
+    /// When the append-only file is written to the disk: the setting `appendfsync`. `None` if it is not known.
+    pub(crate) fsync: Option<String>,
     /// Whether a restart is not to be noticed.
     pub(crate) is_restart_delay_off: bool,
     /// Whether this client follows the slots of the cluster that the server belongs to.
@@ -76,7 +81,7 @@ impl Facts {
         let of_info = [
             version(&info),
             eviction(&info),
-            persistence(&info, self.is_restart_delay_off),
+            self.persistence(&info),
             self.replicas(&info),
             clients(&info),
             cluster(&info, self.follows_slots),
@@ -138,6 +143,28 @@ impl Facts {
         Some(Finding::new("replicas", Level::Warning, message))
     }
 
+    fn persistence(&self, info: &Fields<'_>) -> Option<Finding> {
+        let has_aof = *info.get(AOF)? == "1";
+        let fsync = self.fsync.as_deref();
+        if has_aof && fsync == Some("always") {
+            return Some(Finding::new("persistence", Level::Ok, "append-only file, appendfsync always"));
+        }
+        let what = match fsync {
+            _ if !has_aof => "no append-only file: a restart forgets locks".to_owned(),
+            Some(fsync) => format!("append-only file, appendfsync {fsync}: a power cut forgets the last grants"),
+            None => "append-only file, but CONFIG GET appendfsync is not answered: unless it is always, a power cut forgets \
+                     the last grants"
+                .to_owned(),
+        };
+        Some(if self.is_restart_delay_off {
+            let message =
+                format!("{what}, and restart_delay is 0, so a lock can be granted twice; set appendfsync always");
+            Finding::new("persistence", Level::Warning, message)
+        } else {
+            Finding::new("persistence", Level::Ok, format!("{what}, and restart_delay keeps its grants from counting"))
+        })
+    }
+
     fn rights(&self) -> Vec<Finding> {
         let Some(rights) = &self.rights else {
             let message = "the connection was closed when the commands of scripts were sent directly, so the rights are \
@@ -167,6 +194,11 @@ impl Facts {
         }
         findings
     }
+}
+
+/// Returns whether a server with this INFO has an append-only file.
+pub(crate) fn has_aof(info: &str) -> bool {
+    fields(info).get(AOF) == Some(&"1")
 }
 
 type Fields<'a> = HashMap<&'a str, &'a str>;
@@ -229,22 +261,6 @@ fn eviction(info: &Fields<'_>) -> Option<Finding> {
     Some(Finding::new("eviction", Level::Warning, message))
 }
 
-fn persistence(info: &Fields<'_>, is_restart_delay_off: bool) -> Option<Finding> {
-    let has_aof = *info.get("aof_enabled")? == "1";
-    Some(match (has_aof, is_restart_delay_off) {
-        (true, _) => Finding::new("persistence", Level::Ok, "append-only file"),
-        (false, false) => {
-            let message = "no append-only file: a restart forgets locks, and restart_delay keeps its grants from \
-                           counting";
-            Finding::new("persistence", Level::Ok, message)
-        }
-        (false, true) => {
-            let message = "no append-only file and restart_delay is 0: a lock can be granted twice after a restart";
-            Finding::new("persistence", Level::Warning, message)
-        }
-    })
-}
-
 fn clients(info: &Fields<'_>) -> Option<Finding> {
     let most = number(info, "maxclients")?;
     let left = most.saturating_sub(number(info, "connected_clients")?);
@@ -296,6 +312,7 @@ mod tests {
             evalsha: Some(Ok(())),
             rights: Some(Rights::default()),
             offset: Some((1_000, Duration::from_millis(1))),
+            fsync: Some("always".to_owned()),
             is_restart_delay_off: false,
             follows_slots: false,
             has_sentinels: false,
@@ -335,9 +352,19 @@ mod tests {
         assert_eq!(level(&followed, "cluster"), Level::Ok);
         let valkey = facts(&format!("valkey_version:8.1.0\r\n{INFO}"));
         assert!(valkey.findings().iter().any(|finding| finding.message == "Valkey 8.1.0"));
-        let unsafe_restart =
-            Facts { is_restart_delay_off: true, ..facts(&INFO.replace("aof_enabled:1", "aof_enabled:0")) };
-        assert_eq!(level(&unsafe_restart, "persistence"), Level::Warning);
+    }
+
+    #[test]
+    fn without_a_restart_delay_each_write_has_to_be_on_the_disk() {
+        let level = |aof: u8, fsync: Option<&str>, is_restart_delay_off: bool| {
+            let info = INFO.replace("aof_enabled:1", &format!("aof_enabled:{aof}"));
+            let fsync = fsync.map(str::to_owned);
+            level(&Facts { fsync, is_restart_delay_off, ..facts(&info) }, "persistence")
+        };
+        for (aof, fsync) in [(0, None), (1, Some("everysec")), (1, Some("no")), (1, None)] {
+            assert_eq!((level(aof, fsync, false), level(aof, fsync, true)), (Level::Ok, Level::Warning), "{fsync:?}");
+        }
+        assert_eq!(level(1, Some("always"), true), Level::Ok);
     }
 
     #[test]
