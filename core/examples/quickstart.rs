@@ -8,7 +8,7 @@ use redlock::{ErrorKind, Redlock};
 async fn main() -> Result<(), redlock::Error> {
     let redlock = Redlock::from_env()?; // REDLOCK_URLS, or redis://127.0.0.1:6379
 
-    // Wait for the lock, work, release it.
+    // Wait for the lock, work, release it. A guard that is dropped, as by `?`, is released too.
     let guard = redlock.lock("invoice:17").await?;
     println!("held for {:?} more, fence {}", guard.remaining(), guard.fence());
     guard.release().await?;

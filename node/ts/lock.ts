@@ -342,8 +342,8 @@ export class Lock {
    *
    * @example
    * ```ts
-   * await lock.acquire();
-   * const loss = await lock.lost();
+   * await using held = await lock.acquire();
+   * const loss = await held.lost();
    * if (loss !== undefined) process.exitCode = 1;
    * ```
    */

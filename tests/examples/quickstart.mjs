@@ -1,13 +1,18 @@
 import { LockTimeout, lock } from "redlock-rs";
 
-// Wait for the lock, work, release it. The nodes come from REDLOCK_URLS, or it is redis://127.0.0.1:6379.
-const invoice = await lock("invoice:17").acquire();
-console.log(`held for ${invoice.remaining} ms more, fence ${invoice.fence}`);
-await invoice.release();
+// Wait for the lock, work, release it whatever happens. The signal is aborted as soon as the lock is lost. The nodes come
+// from REDLOCK_URLS, or it is redis://127.0.0.1:6379.
+await lock("invoice:17").using(async (signal, { remaining, fence }) => {
+  if (!signal.aborted) console.log(`held for ${remaining} ms more, fence ${fence}`);
+});
 
-// Or released whatever happens inside; the signal is aborted as soon as the lock is lost.
-const lines = await lock("report", { ttl: 30_000 }).using(async (signal) => (signal.aborted ? 0 : 3));
-console.log(lines, "lines");
+// Or release it yourself. In Node 24, `await using report = …` does.
+const report = await lock("report", { ttl: 30_000 }).acquire();
+try {
+  console.log(3, "lines");
+} finally {
+  await report.release();
+}
 
 // Or try once, or wait for no longer than this.
 const nightly = lock("cron:nightly");
@@ -17,6 +22,7 @@ if (await nightly.tryAcquire()) {
   } catch (error) {
     if (!(error instanceof LockTimeout)) throw error;
     console.log(error.message);
+  } finally {
+    await nightly.release();
   }
-  await nightly.release();
 }

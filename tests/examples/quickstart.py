@@ -13,8 +13,10 @@ def report() -> int:
 
 print(report(), "lines")
 
-# Or try once.
+# Or try once. `acquire` returns False where `with` raises LockTimeout, also after a timeout: look at what it returns.
 nightly = redlock.lock("cron:nightly")
 if nightly.acquire(blocking=False):
-    print("others get it:", redlock.lock("cron:nightly").acquire(timeout=0.05))
-    nightly.release()
+    try:
+        print("others get it:", redlock.lock("cron:nightly").acquire(timeout=0.05))
+    finally:
+        nightly.release()

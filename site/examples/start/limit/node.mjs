@@ -8,5 +8,6 @@ try {
 } catch (error) {
   if (!(error instanceof LockTimeout)) throw error;
   console.log("others held it until the time limit");
+} finally {
+  await somebody.release();
 }
-await somebody.release();

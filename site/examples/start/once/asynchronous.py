@@ -6,8 +6,10 @@ from redlock import asyncio as redlock
 async def main() -> None:
     nightly = redlock.lock("cron:nightly")
     if await nightly.acquire(blocking=False):
-        print("running it")
-        await nightly.release()
+        try:
+            print("running it")
+        finally:
+            await nightly.release()
     else:
         print("another process is running it")
 

@@ -2,8 +2,11 @@ import { lock } from "redlock-rs";
 
 const nightly = lock("cron:nightly");
 if (await nightly.tryAcquire()) {
-  console.log("running it");
-  await nightly.release();
+  try {
+    console.log("running it");
+  } finally {
+    await nightly.release();
+  }
 } else {
   console.log("another process is running it");
 }

@@ -2,7 +2,9 @@ import redlock
 
 nightly = redlock.lock("cron:nightly")
 if nightly.acquire(blocking=False):
-    print("running it")
-    nightly.release()
+    try:
+        print("running it")
+    finally:
+        nightly.release()
 else:
     print("another process is running it")
