@@ -72,6 +72,7 @@ GROUP: Reasons = {
         "test_setnx.py::test_release_is_not_repeated",
         "test_setnx.py::test_release_that_arrives_late_leaves_the_next_holder_alone",
         "test_setnx.py::test_setnx_and_expire_leave_a_lock_for_ever",
+        "test_waiting.py::test_many_waiters_that_run_out_of_time_blame_no_node",
     ],
 }
 """What no group of servers can be used for."""

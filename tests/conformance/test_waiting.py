@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from conformance.conftest import Drivers
-from conformance.driver import FACES, Call, Lock
+from conformance.driver import FACES, Call, Lock, LockError
 from conformance.history import SLACK_MS
 from conformance.story import next_won, within
 from conformance.test_pairs import PAIRS
 from support.clock import until
+from support.proxy import Faults, Proxy
 from support.rights import fewest, for_any_name
 from support.servers import Cluster, Server
 
@@ -31,6 +34,11 @@ TURNS_LEAST = 10
 """A process that is woken too late gets one or none. A busy machine keeps a process from many of its turns."""
 BACKSTOP_LEAST_MS = 1500
 """The minimum time between two requests of one waiter while nothing happens."""
+MANY = 40
+SHORT_TIMEOUT_MS = 50
+"""Less than it takes until each of many has had its turn."""
+CONTENTION_S = 1.5
+NODE_TIMEOUT_MS = 200
 FREED_BY = [("DEL",), ("UNLINK",), ("PEXPIRE", 1)]
 
 
@@ -211,3 +219,56 @@ def test_waiting_costs_next_to_nothing(drivers: Drivers, node: Cluster, face: st
     assert asked <= 1 + (3 * BACKSTOP_LEAST_MS + SLACK_MS) // BACKSTOP_LEAST_MS, f"{asked} scripts"
     has.release()
     assert waiting.result()["acquired"]
+
+
+def contend(locks: Sequence[Lock], seconds: float, first_timeout_ms: int | None = SHORT_TIMEOUT_MS) -> Counter[str]:
+    """Lets all of them acquire and release again and again, for so long. Returns how their calls have ended."""
+    end = time.monotonic() + seconds
+
+    def use(lock: Lock, timeout_ms: int | None) -> Counter[str]:
+        ended: Counter[str] = Counter()
+        while time.monotonic() < end:
+            try:
+                acquired = lock.start_acquire(timeout_ms=timeout_ms).result()["acquired"]
+            except LockError as error:
+                ended[error.code] += 1
+                continue
+            ended["acquired" if acquired else "timeout"] += 1
+            if acquired:
+                with contextlib.suppress(LockError):
+                    lock.release()
+        return ended
+
+    with ThreadPoolExecutor(len(locks)) as threads:
+        timeouts = [first_timeout_ms, *[SHORT_TIMEOUT_MS] * (len(locks) - 1)]
+        return sum(threads.map(use, locks, timeouts), Counter[str]())
+
+
+@every_face
+@pytest.mark.parametrize("distance_ms", [0, 2, 10])
+def test_many_waiters_that_run_out_of_time_blame_no_node(
+    drivers: Drivers, node: Cluster, face: str, distance_ms: int, name: str
+) -> None:
+    """The node answers all the time, whichever of the calls asks it."""
+    with Proxy(node[0]) as proxy:
+        proxy.replies(Faults(delay_s=distance_ms / 1000))
+        client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS)
+        # One call waits for as long as it takes: the others have a queue, if their time is too short for an answer.
+        ended = contend([client.lock(name) for _ in range(MANY)], CONTENTION_S, first_timeout_ms=None)
+    assert set(ended) == {"acquired", "timeout"}, f"{ended}"
+
+
+@every_face
+def test_many_waiters_of_a_node_that_hangs_are_told(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
+) -> None:
+    """None of them waits for as long as a node may take to answer, but together they do."""
+    (server,) = nodes = start_nodes(1)
+    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=NODE_TIMEOUT_MS)
+    locks = [client.lock(name) for _ in range(MANY)]
+    contend(locks, CONTENTION_S / 3)
+    server.freeze()
+    contend(locks, CONTENTION_S / 3)
+    ended = contend(locks, CONTENTION_S / 3)
+    server.thaw()
+    assert set(ended) == {"unavailable"}, f"{ended}"

@@ -295,13 +295,27 @@ impl Acquire {
             Outcome::Indistinct(ballots) => Err(self.indistinct(&ballots)),
             Outcome::Quarantined(until, ballots) => self.quarantined(until, &Arc::new(ballots)),
             Outcome::Lost(ballots) => {
-                // An attempt that the timeout cut short says less than the one before it.
-                if ballots.complete || self.last.is_none() {
+                if self.is_telling(&ballots) {
                     self.last = Some(Arc::new(ballots));
                 }
                 self.lost()
             }
         }
+    }
+
+    /// Returns whether these answers replace the last ones. Those of an attempt that the timeout cut short say less, unless
+    /// no quorum has answered for `node_timeout`, to whichever fronts of the queue.
+    fn is_telling(&mut self, ballots: &Ballots) -> bool {
+        if ballots.is_contended() {
+            self.outage = Outage::default();
+            return true;
+        }
+        if ballots.complete || self.last.is_none() {
+            return true;
+        }
+        let now = self.context.process.clock.now();
+        self.outage.lasts(now.before(ballots.took));
+        self.outage.lasts(now) >= self.context.spec.settings.node_timeout
     }
 
     /// Tries one slot, at random or of those that a look showed to be free. If others have it, looks which slots are free,
@@ -364,11 +378,11 @@ impl Acquire {
         let quarantine = ballots.quarantined_for();
         if ballots.is_contended() {
             self.meter.record_contention();
-            self.outage = Outage::default();
         } else if let Some(left) = quarantine {
             self.wait_for_quarantine(now, now.after(left), &ballots);
         } else {
-            let lasts = self.outage.lasts(now);
+            self.outage.lasts(now);
+            let lasts = self.outage.known_since(self.meter.began()).lasts(now);
             let endless = self.context.spec.settings.timeout.is_none();
             if endless && lasts >= UNAVAILABLE_AFTER {
                 return Err(self.unavailable(&ballots));
@@ -472,14 +486,9 @@ impl Acquire {
         self.last = latest.ballots.or_else(|| self.last.take());
         // It may reach the front just as its timeout ends.
         let Some((_turn, is_held_off)) = turn.filter(|_| clock.now() < self.deadline) else {
-            let is_ours = || waiter.former().is_some_and(|lease| lease.is_held());
-            // Overrides what the front found out before it won.
-            if is_ours() {
-                self.last = Some(Arc::new(Ballots::held(listed.members.len())));
-            }
             return Err(self.over_unseen());
         };
-        self.outage = latest.outage.known_since(self.meter.began());
+        self.outage = latest.outage;
         self.defers = is_held_off && self.context.spec.names.are_shared();
         let owner = self.in_front(&waiter).await?;
         if !self.context.spec.names.has_room() {
@@ -537,14 +546,13 @@ impl Acquire {
             connections.connect_quorum(connections.connect_limit().min(self.deadline)).await;
             wakeup.note();
             let step = self.attempt(&connections).await;
-            let is_won = matches!(step, Ok(Step::Won(_)));
-            // A win ends what it had found out.
+            if matches!(step, Ok(Step::Won(_))) {
+                // A quorum has answered. Those behind are told of it until the next front knows more.
+                self.last = Some(Arc::new(Ballots::held(connections.members.len())));
+                self.outage = Outage::default();
+            }
             let known = self.context.spec.names.are_shared().then(|| Arc::clone(&positions));
-            waiter.publish(if is_won {
-                SharedOutcome { positions: known, ..SharedOutcome::default() }
-            } else {
-                SharedOutcome { ballots: self.last.clone(), outage: self.outage, positions: known }
-            });
+            waiter.publish(SharedOutcome { ballots: self.last.clone(), outage: self.outage, positions: known });
             match step? {
                 Step::Won(owner) => {
                     counted.end();
@@ -596,8 +604,10 @@ impl Acquire {
         self.unavailable(&Ballots::new(self.context.listed.members.len()))
     }
 
-    /// Returns the timeout's error.
+    /// Returns the timeout's error. If the timeout has cut the call's only attempt short, its queue knows more.
     fn over(&self, ballots: &Ballots) -> Error {
+        let known = if ballots.complete || ballots.is_contended() { None } else { self.known() };
+        let ballots = known.as_deref().unwrap_or(ballots);
         if ballots.is_contended() {
             let owner = if ballots.held_off == NodeMask::NONE { "held by another owner" } else { ballots::HELD_OFF };
             let message = match self.context.spec.settings.timeout {
@@ -608,6 +618,11 @@ impl Acquire {
         } else {
             self.unavailable(ballots)
         }
+    }
+
+    /// Returns what the front of the call's queue was answered last, if there is a queue.
+    fn known(&self) -> Option<Arc<Ballots>> {
+        self.context.listed.waiters.known(self.context.spec.keys.line())
     }
 
     fn unavailable(&self, ballots: &Ballots) -> Error {

@@ -185,10 +185,6 @@ impl Ends for Lease {
         Box::pin(self.ended())
     }
 
-    fn is_held(&self) -> bool {
-        self.remaining_here().is_ok()
-    }
-
     fn valid_until(&self) -> Moment {
         self.valid_until()
     }

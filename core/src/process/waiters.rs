@@ -57,9 +57,6 @@ pub(crate) trait Ends: fmt::Debug + Send + Sync {
     /// Waits until it is not held any more: released, lost or expired. Cancel safe.
     fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
-    /// Whether it is held.
-    fn is_held(&self) -> bool;
-
     /// Returns until when it is valid.
     fn valid_until(&self) -> Moment;
 }
@@ -78,9 +75,9 @@ struct WaiterQueue {
 /// The front's findings, for the waiters behind it and the next front.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedOutcome {
-    /// The nodes' last answers.
+    /// The nodes' last answers, also those with which a front has won.
     pub(crate) ballots: Option<Arc<Ballots>>,
-    /// For how long no quorum has answered.
+    /// For how long no quorum has answered, to whichever fronts.
     pub(crate) outage: Outage,
     /// The positions of a front that wanted to share the lock, even if it has won: the next one may be held off.
     pub(crate) positions: Option<Arc<Positions>>,
@@ -114,6 +111,13 @@ impl Waiters {
         let state = self.state();
         let held_off = state.hold_offs.get(key).copied().filter(|until| *until > now);
         held_off.or_else(|| state.queues.contains_key(key).then_some(now))
+    }
+
+    /// Returns the last answers to the front of `key`'s queue, if it has any.
+    pub(crate) fn known(&self, key: &[u8]) -> Option<Arc<Ballots>> {
+        let state = self.state();
+        let (_, queue) = state.queues.get(key)?;
+        queue.latest.lock().expect("no panic while holding this").ballots.clone()
     }
 
     /// Records that a node deleted `key` for this process. If `waiting` others were denied meanwhile, leaves the name
