@@ -130,6 +130,12 @@ export interface Failure {
   option?: string
   /** Each node's answer in the last round. */
   nodes: Array<Answer>
+  /** The label of the lock's holder, if the code is `timeout` and it has one. */
+  holderLabel?: string
+  /** How long the holder's key lasts, in milliseconds, if the code is `timeout` and that is known. */
+  holderTtlLeft?: number
+  /** Whether this process holds the lock itself, if the code is `timeout`. */
+  heldByThisProcess?: boolean
   /** The message of the error that caused this one. */
   cause?: string
   /** The number of what the credentials provider threw, if that caused this failure. */

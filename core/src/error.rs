@@ -7,6 +7,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The reason why a call failed. It is stable: [`ErrorKind::code`] is the same text in Rust, Python and Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,6 +125,26 @@ pub struct NodeAnswer {
     pub answer: String,
 }
 
+/// The holder of a lock that was not acquired in time, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) label: Option<String>,
+    pub(crate) ttl_left: Option<Duration>,
+    pub(crate) is_this_process: bool,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_this_process { "held by this process" } else { "held by another owner" })?;
+        match (&self.label, self.ttl_left) {
+            (Some(label), Some(left)) => write!(f, " (label {label:?}, ttl left {left:.1?})"),
+            (Some(label), None) => write!(f, " (label {label:?})"),
+            (None, Some(left)) => write!(f, " (ttl left {left:.1?})"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
 /// How a call to acquire waited. Hidden: for the bindings.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -162,6 +183,7 @@ struct Inner {
     name: Option<String>,
     reason: Option<LostReason>,
     nodes: Vec<NodeAnswer>,
+    holder: Holder,
     waited: Option<Waited>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
@@ -220,6 +242,43 @@ impl Error {
         &self.0.nodes
     }
 
+    /// Returns the label of the lock's holder, if the kind is [`ErrorKind::Timeout`] and the holder has one. It is that of
+    /// the last look at the nodes, as is all that the error tells of the holder.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// use redlock::Redlock;
+    /// use std::time::Duration;
+    ///
+    /// let redlock = Redlock::builder().nodes("memory://holder").label("worker 7").build()?;
+    /// let guard = redlock.lock("job").await?;
+    /// let error = redlock.lock("job").timeout(Duration::ZERO).acquire().await.unwrap_err();
+    /// assert_eq!(error.holder_label(), Some("worker 7"));
+    /// assert!(error.holder_ttl_left().is_some() && error.is_held_by_this_process());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn holder_label(&self) -> Option<&str> {
+        self.0.holder.label.as_deref()
+    }
+
+    /// Returns how long the holder's key lasts without another renewal, if the kind is [`ErrorKind::Timeout`] and it is
+    /// known.
+    #[must_use]
+    pub fn holder_ttl_left(&self) -> Option<Duration> {
+        self.0.holder.ttl_left
+    }
+
+    /// Returns whether the kind is [`ErrorKind::Timeout`] and this process holds the lock itself.
+    #[must_use]
+    pub fn is_held_by_this_process(&self) -> bool {
+        self.0.holder.is_this_process
+    }
+
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -229,6 +288,7 @@ impl Error {
             name: None,
             reason: None,
             nodes: Vec::new(),
+            holder: Holder::default(),
             waited: None,
             source: None,
         }))
@@ -282,6 +342,11 @@ impl Error {
 
     pub(crate) fn with_nodes(mut self, nodes: Vec<NodeAnswer>) -> Self {
         self.0.nodes = nodes;
+        self
+    }
+
+    pub(crate) fn with_holder(mut self, holder: Holder) -> Self {
+        self.0.holder = holder;
         self
     }
 

@@ -38,6 +38,12 @@ pub struct Failure {
     pub option: Option<String>,
     /// Each node's answer in the last round.
     pub nodes: Vec<Answer>,
+    /// The label of the lock's holder, if the code is `timeout` and it has one.
+    pub holder_label: Option<String>,
+    /// How long the holder's key lasts, in milliseconds, if the code is `timeout` and that is known.
+    pub holder_ttl_left: Option<f64>,
+    /// Whether this process holds the lock itself, if the code is `timeout`.
+    pub held_by_this_process: Option<bool>,
     /// The message of the error that caused this one.
     pub cause: Option<String>,
     /// The number of what the credentials provider threw, if that caused this failure.
@@ -54,6 +60,9 @@ impl From<Error> for Failure {
             reason: error.reason().map(redlock::LostReason::as_str),
             option: error.option().map(camel),
             nodes: error.nodes().iter().map(answer).collect(),
+            holder_label: error.holder_label().map(String::from),
+            holder_ttl_left: error.holder_ttl_left().map(|left| left.as_secs_f64() * 1_000.0),
+            held_by_this_process: error.is_held_by_this_process().then_some(true),
             cause: error.source().map(ToString::to_string),
             thrown: thrown(&error),
         }

@@ -74,6 +74,26 @@ export abstract class RedlockError extends Error {
 /** Others held the lock until the timeout. Try again later, or wait longer. */
 export class LockTimeout extends RedlockError {
   readonly code = "timeout";
+  /** The label of the holder, if it has one. This and the rest is what the last look at the nodes has shown. */
+  readonly holderLabel: string | undefined;
+  /** How long the holder's key lasts without another renewal, in milliseconds, if that is known. */
+  readonly holderTtlLeft: number | undefined;
+  /** Whether this process holds the lock itself. */
+  readonly heldByThisProcess: boolean;
+
+  constructor(
+    message: string,
+    details: ErrorDetails & {
+      readonly holderLabel?: string | undefined;
+      readonly holderTtlLeft?: number | undefined;
+      readonly heldByThisProcess?: boolean | undefined;
+    } = {},
+  ) {
+    super(message, details);
+    this.holderLabel = details.holderLabel;
+    this.holderTtlLeft = details.holderTtlLeft;
+    this.heldByThisProcess = details.heldByThisProcess ?? false;
+  }
 
   override get retryable(): boolean {
     return true;
@@ -176,10 +196,11 @@ function causeOf({ cause, thrown }: Failure): unknown {
  */
 export function errorOf(failure: Failure): RedlockError {
   const { code, message, lockName, nodes, reason, option, cause } = failure;
+  const { holderLabel, holderTtlLeft, heldByThisProcess } = failure;
   const details: ErrorDetails = { lockName, nodes, cause: causeOf(failure) };
   switch (code) {
     case "timeout":
-      return new LockTimeout(message, details);
+      return new LockTimeout(message, { ...details, holderLabel, holderTtlLeft, heldByThisProcess });
     case "unavailable":
       return new LockUnavailable(message, details);
     case "forbidden":

@@ -58,10 +58,44 @@ class RedlockError(Exception):
 
 
 class LockTimeout(RedlockError, TimeoutError):  # noqa: N818 - the name is the same in every language
-    """Others held the lock until the timeout. Try again later, or wait longer."""
+    """Others held the lock until the timeout. Try again later, or wait longer.
+
+    >>> import redlock
+    >>> client = redlock.Redlock("memory://holder", label="worker 7")
+    >>> with client.lock("job"):
+    ...     try:
+    ...         client.lock("job", timeout=0).__enter__()
+    ...     except redlock.LockTimeout as error:
+    ...         print(error.holder_label, error.held_by_this_process)
+    worker 7 True
+    """
 
     code = "timeout"
     retryable = True
+
+    holder_label: str | None
+    """The label of the holder; `None` if it has none. All three are what the last look at the nodes has shown."""
+
+    holder_ttl_left: float | None
+    """Seconds for which the holder's key lasts without another renewal; `None` if that is not known."""
+
+    held_by_this_process: bool
+    """Whether this process holds the lock itself."""
+
+    def __init__(  # noqa: PLR0913 - each is a part of the message too
+        self,
+        message: str = "",
+        *,
+        name: str | None = None,
+        nodes: tuple[tuple[str, str], ...] = (),
+        holder_label: str | None = None,
+        holder_ttl_left: float | None = None,
+        held_by_this_process: bool = False,
+    ) -> None:
+        super().__init__(message, name=name, nodes=nodes)
+        self.holder_label = holder_label
+        self.holder_ttl_left = holder_ttl_left
+        self.held_by_this_process = held_by_this_process
 
 
 class LockUnavailable(RedlockError, ConnectionError):  # noqa: N818

@@ -7,9 +7,9 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
-use redlock::Error;
 use redlock::bindings::Stop;
 use redlock::bindings::options::invalid_argument;
+use redlock::{Error, ErrorKind};
 
 use crate::credentials::ProviderException;
 
@@ -70,6 +70,11 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     details.set_item("nodes", PyTuple::new(py, error.nodes().iter().map(|node| (&node.node, &node.answer)))?)?;
     if let Some(reason) = error.reason() {
         details.set_item("reason", reason.as_str())?;
+    }
+    if error.kind() == ErrorKind::Timeout {
+        details.set_item("holder_label", error.holder_label())?;
+        details.set_item("holder_ttl_left", error.holder_ttl_left().map(|left| left.as_secs_f64()))?;
+        details.set_item("held_by_this_process", error.is_held_by_this_process())?;
     }
     if let Some(option) = error.option() {
         details.set_item("option", option)?;

@@ -96,6 +96,9 @@ class LockError(Exception):
         self.reason: str | None = error["reason"]
         self.option: str | None = error["option"]
         self.nodes: list[tuple[str, str]] = [(node, answer) for node, answer in error["nodes"]]
+        self.holder_label: str | None = error.get("holder_label")
+        self.holder_ttl_left_ms: float | None = error.get("holder_ttl_left_ms")
+        self.held_by_this_process: bool = error.get("held_by_this_process", False)
         self.message: str = error["message"]
         known = {case["code"]: case for case in table("errors")["cases"]}
         assert self.code in known, f"{self.code} is no code"
@@ -462,6 +465,20 @@ class Lock:
         except LockError as error:
             return error.code == "timeout" and not self.driver.face.denies_by_value
         return not acquired and self.driver.face.denies_by_value
+
+    def timeout(self) -> LockError:
+        """The error of an acquire that does not get the lock in time; in Python, of entering the block."""
+        if not self.driver.face.denies_by_value:
+            call = self.start_acquire()
+        else:
+            call = self.driver.start("enter", lock=self.handle)
+        try:
+            call.result()
+        except LockError as error:
+            if error.code != "timeout":
+                raise
+            return error
+        raise AssertionError("acquired")
 
     def start_try_acquire(self) -> Call:
         """Starts a single try."""

@@ -21,6 +21,7 @@ DENIED_MS = 600
 """A timeout in which a slow machine gets its answers too; without any, it would not know that others have the lock."""
 DRIFT_MS = TTL_MS / 100 + 2
 MANY = 100
+SECRET = "the token of another library"
 
 
 @every_face
@@ -127,6 +128,31 @@ def test_cancelled(drivers: Drivers, nodes: Cluster, face: str, name: str) -> No
     until(lambda: not nodes.has(name), "nobody holds the lock")
     # A cancelled call took nothing afterwards either: the next one gets the lock at once.
     assert client.lock(name).try_acquire()
+
+
+@every_face
+@pytest.mark.parametrize("by", ["this process", "another process", "another library"])
+@pytest.mark.parametrize("waits", [False, True], ids=["one try", "waits"])
+def test_a_timeout_names_the_holder(
+    drivers: Drivers, nodes: Cluster, waits: bool, by: str, face: str, name: str
+) -> None:
+    driver = drivers.start(face)
+    has = (driver if by == "this process" else drivers.start("rust")).client(nodes.urls, label="the holder", ttl_ms=TTL_MS)
+    if by == "another library":
+        for server in nodes:
+            server.command("SET", name, SECRET, "PX", TTL_MS)
+    else:
+        has.lock(name).acquire()
+    lock = driver.client(nodes.urls, label="the waiter").lock(name, timeout_ms=DENIED_MS if waits else 0)
+    error = lock.timeout()
+    assert error.held_by_this_process == (by == "this process")
+    assert error.holder_label == (None if by == "another library" else "the holder")
+    assert error.holder_ttl_left_ms is not None
+    assert TTL_MS / 2 < error.holder_ttl_left_ms <= TTL_MS
+    owner = by if by == "this process" else "another owner"
+    label = "" if by == "another library" else 'label "the holder", '
+    assert f"held by {owner} ({label}ttl left " in error.message
+    assert SECRET not in error.message
 
 
 @every_face

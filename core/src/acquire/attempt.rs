@@ -99,7 +99,8 @@ pub(crate) async fn attempt(
         let unit = claim.unit();
         return Outcome::Won(Won { right: claim, fence, acquired: start, valid_until, unit, missed, slot: state.slot });
     }
-    ballots.took = connections.clock.now().since(start);
+    ballots.ended = connections.clock.now();
+    ballots.took = ballots.ended.since(start);
     match &positions {
         // A vote ends early, and the nodes that answer later have counted the waiter too.
         Some(positions) => {

@@ -48,7 +48,7 @@ use crate::acquire::attempt::AttemptState;
 use crate::acquire::meter::Meter;
 use crate::acquire::vacancy::Slots;
 use crate::acquire::wakeup::Wakeup;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Holder};
 use crate::fault::{Fault, planted};
 use crate::hold::lease::{Lease, Ownership};
 use crate::hold::outcome::Outcome;
@@ -548,7 +548,7 @@ impl Acquire {
             let step = self.attempt(&connections).await;
             if matches!(step, Ok(Step::Won(_))) {
                 // A quorum has answered. Those behind are told of it until the next front knows more.
-                self.last = Some(Arc::new(Ballots::held(connections.members.len())));
+                self.last = Some(Arc::new(Ballots::won(connections.members.len())));
                 self.outage = Outage::default();
             }
             let known = self.context.spec.names.are_shared().then(|| Arc::clone(&positions));
@@ -609,14 +609,32 @@ impl Acquire {
         let known = if ballots.complete || ballots.is_contended() { None } else { self.known() };
         let ballots = known.as_deref().unwrap_or(ballots);
         if ballots.is_contended() {
-            let owner = if ballots.held_off == NodeMask::NONE { "held by another owner" } else { ballots::HELD_OFF };
+            let holder = self.holder(ballots);
+            let owner =
+                if ballots.held_off == NodeMask::NONE { holder.to_string() } else { ballots::HELD_OFF.to_owned() };
             let message = match self.context.spec.settings.timeout {
                 Some(timeout) if !timeout.is_zero() => format!("not acquired within {timeout:?}: {owner}"),
                 _ => format!("not acquired: {owner}"),
             };
-            self.error(ErrorKind::Timeout, message, ballots)
+            self.error(ErrorKind::Timeout, message, ballots).with_holder(holder)
         } else {
             self.unavailable(ballots)
+        }
+    }
+
+    /// Returns who holds the lock. A process knows its own holds better than the last answers do.
+    fn holder(&self, ballots: &Ballots) -> Holder {
+        let (process, names) = (&self.context.process, &self.context.spec.names);
+        let now = process.clock.now();
+        match process.schedule.own_hold(&self.context.listed.waiters, names) {
+            // A semaphore has several holders.
+            own if names.permits().is_some() => Holder { is_this_process: own.is_some(), ..Holder::default() },
+            Some(own) => Holder {
+                label: (!own.label.is_empty()).then(|| own.label.as_ref().to_owned()),
+                ttl_left: Some(own.kept_until.since(now)),
+                is_this_process: true,
+            },
+            None => ballots.holder(now),
         }
     }
 

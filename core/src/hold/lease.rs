@@ -38,7 +38,7 @@ use crate::hold::setnx::Grant;
 use crate::net::connections::Member;
 use crate::net::footprint::Footprint;
 use crate::process::context::LockContext;
-use crate::process::schedule::{Next, NotHeld, Unlogged};
+use crate::process::schedule::{Next, NotHeld, OwnHold, Unlogged};
 use crate::process::waiters::Ends;
 use crate::protocol::backoff;
 use crate::protocol::quorum::{self, NodeMask};
@@ -289,6 +289,13 @@ impl Lease {
             Phase::Lost(loss) => Err(self.lost_error(loss.clone())),
             Phase::Released => Err(self.error(ErrorKind::NotHeld)),
         }
+    }
+
+    /// Returns it as others of this process see it, if it is held.
+    pub(crate) fn own_hold(&self) -> Option<OwnHold> {
+        let kept_until = self.state().kept_until;
+        let label = Arc::clone(&self.context.spec.settings.label);
+        self.is_valid().then_some(OwnHold { label, acquired: self.acquired, kept_until })
     }
 
     /// Returns whether the lock is held and its validity has not ended.

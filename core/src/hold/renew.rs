@@ -10,12 +10,19 @@ use crate::hold::lease::Lease;
 use crate::hold::restore;
 use crate::net::connections::Members;
 use crate::process::metrics::RenewalEnd;
-use crate::process::schedule::{Next, NotHeld, Timed, Unlogged};
+use crate::process::schedule::{Next, NotHeld, OwnHold, Timed, Unlogged};
+use crate::process::waiters::Waiters;
+use crate::protocol::shape::Names;
 use crate::sys::clock::Moment;
 
 impl Timed for Lease {
     fn is_on(&self, members: &Members) -> bool {
         std::ptr::eq(&raw const *self.context.set().members, members)
+    }
+
+    fn hold_of(&self, waiters: &Waiters, names: &Names) -> Option<OwnHold> {
+        let is_same = std::ptr::eq(&raw const *self.context.listed.waiters, waiters);
+        if is_same && self.context.spec.names.meet(names) { self.own_hold() } else { None }
     }
 
     fn next(&self, now: Moment) -> Next {

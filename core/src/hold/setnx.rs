@@ -136,7 +136,7 @@ fn judge(
         }
         Ok(Reply::Held { ttl_left, .. }) => {
             ballots.votes[NODE] = Vote::Held;
-            ballots.ttl_left = ttl_left;
+            (ballots.ttl_left, ballots.ended) = (ttl_left, connections.clock.now());
         }
         Ok(_) => ballots.fail(NODE, Failure::UnexpectedReply),
         Err(failure) => ballots.fail(NODE, failure),

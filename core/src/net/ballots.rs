@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::NodeAnswer;
+use crate::error::{Holder, NodeAnswer};
 use crate::net::connections::{Connections, Members};
 use crate::net::node::Failure;
 use crate::net::round::{Delivery, Event, Round};
@@ -31,6 +31,12 @@ pub(crate) struct Ballots {
     pub(crate) freed: NodeMask,
     /// How long the votes took.
     pub(crate) took: Duration,
+    /// When the last vote came.
+    pub(crate) ended: Moment,
+    /// Whether this process won with them.
+    is_won: bool,
+    /// One node: the label in the key of another.
+    label: Option<Box<str>>,
     /// Several nodes: the fence and the label in each key of others.
     owners: Vec<(u64, Option<Box<str>>)>,
 }
@@ -46,13 +52,16 @@ impl Ballots {
             complete: true,
             freed: NodeMask::NONE,
             took: Duration::ZERO,
+            ended: Moment::default(),
+            is_won: false,
+            label: None,
             owners: Vec::new(),
         }
     }
 
-    /// Creates ballots of a lock this process holds.
-    pub(crate) fn held(nodes: usize) -> Self {
-        Self { votes: vec![Vote::Held; nodes], ..Self::new(nodes) }
+    /// Creates ballots of a lock that this process has won, as others see them.
+    pub(crate) fn won(nodes: usize) -> Self {
+        Self { votes: vec![Vote::Held; nodes], is_won: true, ..Self::new(nodes) }
     }
 
     fn quorum(&self) -> usize {
@@ -71,7 +80,17 @@ impl Ballots {
         // One node is never split, and a denial there allocates nothing.
         if self.votes.len() > 1 {
             self.owners.push((fence, label));
+        } else {
+            self.label = label;
         }
+    }
+
+    /// Returns the holder `now`, as far as these answers tell: of several owners, the one that most nodes have.
+    pub(crate) fn holder(&self, now: Moment) -> Holder {
+        let count = |owner: &&_| self.owners.iter().filter(|other| other == owner).count();
+        let most = self.owners.iter().max_by_key(count).map_or(&self.label, |(_, label)| label);
+        let ttl_left = self.ttl_left.and_then(|left| left.checked_sub(now.since(self.ended)));
+        Holder { label: most.as_deref().map(str::to_owned), ttl_left, is_this_process: self.is_won }
     }
 
     /// Records the remaining ttl of an owner's key.

@@ -27,8 +27,10 @@ use crate::error::LostReason;
 use crate::fault::{Fault, planted};
 use crate::net::connections::Members;
 use crate::process::environment::Environment;
+use crate::process::waiters::Waiters;
 use crate::protocol::backoff;
 use crate::protocol::name::Name;
+use crate::protocol::shape::Names;
 use crate::sys::clock::{Alarm, Moment};
 use crate::sys::log::{EndedTrace, log};
 
@@ -36,6 +38,9 @@ use crate::sys::log::{EndedTrace, log};
 pub(crate) trait Timed: fmt::Debug + Send + Sync {
     /// Whether it is held on `members`.
     fn is_on(&self, members: &Members) -> bool;
+
+    /// Returns it as those see it who wait for the lock of `names` in this process, if it keeps that lock from them.
+    fn hold_of(&self, waiters: &Waiters, names: &Names) -> Option<OwnHold>;
 
     /// Returns what to do about it at `now`.
     fn next(&self, now: Moment) -> Next;
@@ -63,6 +68,16 @@ pub(crate) trait Timed: fmt::Debug + Send + Sync {
 
     /// Releases it in the background.
     fn release_all(&self);
+}
+
+/// A lock that this process holds and waits for.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnHold {
+    /// The label; empty if it has none.
+    pub(crate) label: Arc<str>,
+    pub(crate) acquired: Moment,
+    /// When its keys expire, unless it is renewed.
+    pub(crate) kept_until: Moment,
 }
 
 /// The schedule's action for a due lock.
@@ -219,6 +234,19 @@ impl Schedule {
     fn held_on(&self, members: &Members) -> Vec<Arc<dyn Timed>> {
         let held_on = |item: &Item| item.lock_on(members).cloned();
         self.entries().map.values().filter_map(held_on).collect()
+    }
+
+    /// Returns the last hold of this process that keeps the lock of `names` from its own `waiters`; `None` if it holds less
+    /// than that takes, such as some slots of a semaphore.
+    pub(crate) fn own_hold(&self, waiters: &Waiters, names: &Names) -> Option<OwnHold> {
+        let entries = self.entries();
+        let hold_of = |item: &Item| match item {
+            Item::Lock(lease) => lease.hold_of(waiters, names),
+            Item::Claim(_) => None,
+        };
+        let holds: Vec<OwnHold> = entries.map.values().filter_map(hold_of).collect();
+        let needed = names.permits().map_or(1, |permits| permits as usize);
+        if holds.len() < needed { None } else { holds.into_iter().max_by_key(|hold| hold.acquired) }
     }
 
     /// Whether any lock is held on `members`.

@@ -197,6 +197,12 @@ impl Names {
         }
     }
 
+    /// Returns whether one owner of a lock of these names may keep another off one of the `others`.
+    pub(crate) fn meet(&self, others: &Self) -> bool {
+        let is_other = |name: &Name| others.each().iter().any(|other| other.bytes() == name.bytes());
+        self.permits().is_some() == others.permits().is_some() && self.each().iter().any(is_other)
+    }
+
     /// Returns whether the lock is shared.
     pub(crate) fn are_shared(&self) -> bool {
         matches!(self, Self::Shared(_))

@@ -257,9 +257,15 @@ function own(value) {
   return value?.BigInt === undefined ? value : BigInt(value.BigInt);
 }
 
-function described({ code, lockName = null, reason = null, option = null, nodes, message, retryable }) {
+function described({ code, lockName = null, reason = null, option = null, nodes, message, retryable, ...holder }) {
   const votes = nodes.map(({ node, answer }) => [node, answer]);
-  return { code, name: lockName, reason, option, nodes: votes, message, retryable };
+  const { holderLabel = null, holderTtlLeft = null, heldByThisProcess = false } = holder;
+  const held = {
+    holder_label: holderLabel,
+    holder_ttl_left_ms: holderTtlLeft,
+    held_by_this_process: heldByThisProcess,
+  };
+  return { code, name: lockName, reason, option, nodes: votes, message, retryable, ...held };
 }
 
 function viewed({ since, ttlLeft, nodes, ...view }) {

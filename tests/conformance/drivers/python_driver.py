@@ -92,6 +92,8 @@ class Driver:
                 how = {"blocking": False} if op == "try_acquire" else timeout
                 acquired = await done(lock.acquire(**how))
                 return {"acquired": acquired, **state(lock)}
+            case "enter":
+                await done((lock.__aenter__ if self.is_async else lock.__enter__)())
             case "is_locked":
                 return {"is_locked": await done(lock.locked())}
             case "extend":
@@ -376,6 +378,9 @@ def described(error: redlock.RedlockError) -> Json:
         "reason": getattr(error, "reason", None),
         "option": getattr(error, "option", None),
         "nodes": [list(vote) for vote in error.nodes],
+        "holder_label": getattr(error, "holder_label", None),
+        "holder_ttl_left_ms": left_ms(getattr(error, "holder_ttl_left", None)),
+        "held_by_this_process": getattr(error, "held_by_this_process", False),
         "message": str(error),
         "retryable": error.retryable,
     }

@@ -94,6 +94,9 @@ pub(crate) fn described(error: &Error) -> Value {
         "reason": error.reason().map(LostReason::as_str),
         "option": error.option(),
         "nodes": error.nodes().iter().map(|vote| (&vote.node, &vote.answer)).collect::<Vec<_>>(),
+        "holder_label": error.holder_label(),
+        "holder_ttl_left_ms": error.holder_ttl_left().map(|left| left.as_secs_f64() * 1_000.0),
+        "held_by_this_process": error.is_held_by_this_process(),
         "message": error.to_string(),
         "retryable": error.kind().is_retryable(),
     })
