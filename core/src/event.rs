@@ -96,6 +96,8 @@ events! {
     TLS_FILES_KEPT = Event::new("tls_files_kept", Topic::Node, Level::WARN, &["option"]).for_person();
     RELEASES_ABANDONED = Event::new("releases_abandoned", Topic::Node, Level::WARN, &["node"]);
     LOCK_LOST = Event::new("lock_lost", Topic::Lock, Level::WARN, &["name", "reason"]);
+    WAITS_FOR_OWN_PROCESS =
+        Event::new("waits_for_own_process", Topic::Lock, Level::WARN, &["name", "label", "age"]);
     LISTS_DIFFER =
         Event::new("lists_differ", Topic::Lock, Level::WARN, &["name", "nodes", "other_nodes"]).for_person();
     QUARANTINE_AWAITED = Event::new("quarantine_awaited", Topic::Lock, Level::INFO, &["name", "nodes", "wait"]);

@@ -1,6 +1,7 @@
-"""What of the arguments of a program is checked here: functions, kinds of blocks, a doubtful ttl."""
+"""What of a program's calls is checked here: functions, kinds of blocks, a doubtful ttl, a thread that must not block."""
 
 import inspect
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -37,6 +38,25 @@ def _body(function: object) -> object:
     if inspect.isroutine(function) or hasattr(function, "func"):
         return function
     return getattr(type(function), "__call__", function)  # noqa: B004 - whether it can be called is known
+
+
+def warn_in_loop() -> None:
+    """Warn of a call that waits on the thread of a running event loop, where the program made it."""
+    try:
+        # A program without asyncio does not import it for this.
+        sys.modules["asyncio"].get_running_loop()
+    except (KeyError, RuntimeError):
+        return
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in {"redlock", "contextlib"}:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(_BLOCKS_LOOP, RuntimeWarning, stacklevel=level + 1)
+
+
+_BLOCKS_LOOP = (
+    "this call waits for a lock, and the event loop of its thread stands still meanwhile, with the tasks that may hold "
+    "the lock; use redlock.asyncio there"
+)
 
 
 def named(function: object) -> str:

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyResourceWarning, PyTypeError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use redlock::ErrorKind;
@@ -174,6 +175,12 @@ impl Drop for Handle {
     }
 }
 
+/// Warns if an event loop of asyncio runs on this thread, which stands still while a call waits.
+fn warn_in_loop() -> PyResult<()> {
+    static WARN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    Python::attach(|py| WARN.import(py, "redlock._checks", "warn_in_loop")?.call0().map(drop))
+}
+
 /// A lock whose calls block the calling thread.
 #[pyclass(frozen, subclass, extends = Handle, module = "redlock._native")]
 #[derive(Debug)]
@@ -234,7 +241,7 @@ impl Lock {
         convert::no_others(others)?;
         let timeout = timeout.of_acquire(slf.py(), blocking)?;
         slf.as_super().get().prepare(slf.py())?;
-        match Self::block(slf, |object, signals| object.acquire(timeout, signals.check())) {
+        match Self::block(slf, |object, signals| object.acquire_telling(timeout, warn_in_loop, signals.check())) {
             Err(Raised::Failed(error)) if error.kind() == ErrorKind::Timeout => Ok(false),
             acquired => acquired.map(|()| true),
         }
@@ -311,7 +318,7 @@ impl Lock {
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>, Raised> {
         slf.as_super().get().prepare(slf.py())?;
-        Self::block(slf, |object, signals| object.acquire(None, signals.check()))?;
+        Self::block(slf, |object, signals| object.acquire_telling(None, warn_in_loop, signals.check()))?;
         Ok(slf.clone())
     }
 

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import select
 import threading
 from collections.abc import AsyncGenerator, Callable
@@ -71,6 +72,32 @@ async def test_the_faces_exclude_each_other(client: redlock.Redlock, aclient: ai
         assert not await aclient.lock(name).acquire(timeout=0)
     async with aclient.lock(name):
         assert not client.lock(name).acquire(timeout=0)
+
+
+async def test_a_blocking_acquire_that_waits_in_a_loop_warns(client: redlock.Redlock, name: str) -> None:
+    with client.lock(name):
+        lock = client.lock(name)
+        waits: list[Callable[[], object]] = [
+            lambda: lock.acquire(timeout=0.2),
+            lambda: client.lock(name, timeout=0.2).__enter__(),
+            client.lock(name, timeout=0.2)(lambda: None),
+            client.lock(lambda: name, timeout=0.2, skip_if_held=True)(lambda: None),
+        ]
+        for wait in waits:
+            with (
+                pytest.warns(RuntimeWarning, match="use redlock.asyncio") as warned,
+                contextlib.suppress(redlock.LockTimeout),
+            ):
+                wait()
+            assert [warning.filename for warning in warned] == [__file__]
+        # These do not wait.
+        assert not lock.acquire(timeout=0)
+        assert not await asyncio.to_thread(lock.acquire, timeout=0.2)
+    # As an error, it ends the call, which leaves nothing behind.
+    with client.lock(name), pytest.raises(RuntimeWarning):
+        lock.acquire()
+    assert lock.acquire()
+    lock.release()
 
 
 async def test_clients(server: Server, name: str) -> None:
@@ -173,13 +200,16 @@ async def test_a_cancelled_body_releases(aclient: aio.Redlock, server: Server, n
 async def test_a_loss_does_not_hide_what_the_body_raises(aclient: aio.Redlock, name: str) -> None:
     task = asyncio.current_task()
     assert task is not None
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError) as raised:
         async with aclient.lock(name, ttl=0.1, auto_renew=False):
             try:
                 await asyncio.sleep(LIMIT)
             except asyncio.CancelledError:
                 raise KeyError from None
     assert task.cancelling() == 0
+    (note,) = raised.value.__notes__
+    assert "expired while it was held" in note
+    assert " before its release" in note
 
 
 async def test_a_loss_that_the_body_ignores_is_told_at_its_end(aclient: aio.Redlock, name: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable
 
 import pytest
 
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Driver, Json, LockError, table
-from conformance.story import Asked, heard, reached
+from conformance.story import Asked, heard, next_won, reached, several
 from support.clock import until
 from support.proxy import Proxy
 from support.rules import forbidden
@@ -153,6 +154,55 @@ def test_a_loss_is_logged_and_counted(drivers: Drivers, node: Cluster, face: str
     assert number(driver, "redlock_held", name=name) == 0
     assert count(driver, "redlock_hold_duration_seconds", name=name, end="lost") == 1
     assert number(driver, "redlock_renewals_total", outcome="lost") >= 1
+
+
+@every_face
+@pytest.mark.parametrize("shape", ["lock", "one of several", "semaphore"])
+def test_a_process_that_waits_for_itself_is_told(
+    drivers: Drivers, node: Cluster, shape: str, face: str, name: str
+) -> None:
+    driver = drivers.start(face)
+    client = driver.client(node.urls, ttl_ms=SHORT_TTL_MS, label="the holder")
+    waiter = driver.client(node.urls, ttl_ms=SHORT_TTL_MS, label="the waiter")
+    if shape == "semaphore":
+        held, same = [client.semaphore(name, 2) for _ in range(2)], waiter.semaphore(name, 2)
+    else:
+        held = [client.lock_all(several(name)) if shape == "one of several" else client.lock(name)]
+        same = waiter.lock(held[0].names[-1])
+    for lock in held:
+        lock.acquire()
+    waiting = same.start_acquire(timeout_ms=None)
+    event = heard(driver, "waits_for_own_process")
+    assert event["fields"]["label"] == "the holder"
+    assert event["fields"]["name"] == same.name.decode()
+    # Once for each call, although it goes on waiting.
+    held[0].extend(ttl_ms=SHORT_TTL_MS)
+    time.sleep(1.5 * SHORT_TTL_MS / 1000)
+    assert not [event for event in driver.events() if event["code"] == "waits_for_own_process"]
+    for lock in held:
+        lock.release()
+    assert waiting.result()["acquired"]
+
+
+@every_face
+def test_a_process_that_hands_its_lock_on_is_not_told(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    """A call waits for longer than the ttl, and each of those before it has the lock for less."""
+    driver = drivers.start(face)
+    client = driver.client(node.urls, ttl_ms=RENEWED_TTL_MS)
+    locks = [client.lock(name) for _ in range(5)]
+    locks[0].acquire()
+    waiting = [lock.start_acquire(timeout_ms=None) for lock in locks[1:]]
+    left = list(zip(locks[1:], waiting, strict=True))
+    has = locks[0]
+    while True:
+        time.sleep(RENEWED_TTL_MS / 3000)
+        has.release()
+        if not left:
+            break
+        has, won = next_won(left)
+        assert won.result()["acquired"]
+        left.remove((has, won))
+    assert not [event for event in driver.events() if event["code"] == "waits_for_own_process"]
 
 
 @every_face

@@ -75,6 +75,7 @@ def nodes() -> Iterator[Cluster]:
 
 def test_every_program_is_run() -> None:
     run = {title: {"rust", "python", "js"} for title in HELD} | {
+        "The same lock again": {"python"},
         "The fence": {"python"},
         "Why permits are not counted by majority": {"text"},
     }
@@ -93,6 +94,15 @@ def test_what_others_see(nodes: Cluster, tmp_path: Path, title: str, language: s
         assert program.end(), program.said
         until(lambda: not HELD[title](client), "it is released")
     assert program.said == "working\n"
+
+
+def test_the_same_lock_again(nodes: Cluster, tmp_path: Path) -> None:
+    command = interpreted(tmp_path, "python", PROGRAMS["The same lock again"]["python"])
+    with redlock.Redlock(nodes.urls) as client, Running(nodes.urls, tmp_path, *command) as program:
+        program.wait_for_work()
+        assert are_held(client, "invoice:17"), program.said
+        assert program.end(), program.said
+        until(lambda: not are_held(client, "invoice:17"), "it is released")
 
 
 def is_free(lock: redlock.Lock) -> bool:

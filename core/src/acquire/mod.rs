@@ -33,6 +33,7 @@
 
 pub(crate) mod attempt;
 mod meter;
+mod own_hold;
 pub(crate) mod thread;
 mod vacancy;
 pub(crate) mod wakeup;
@@ -444,13 +445,14 @@ impl Acquire {
 
     /// Runs the background's part: attempts until won, failed or cancelled.
     async fn run(mut self, pause: Duration, mut sender: oneshot::Sender<(Self, Result<LeaseOwner, Error>)>) {
-        let context = self.context.clone();
+        let (context, began) = (self.context.clone(), self.meter.began());
         let mut result = tokio::select! {
             biased;
             () = sender.closed() => return,
             () = context.process.shutdown.wait_started() => Err(shut_down(&context)),
             () = context.client.wait_started() => Err(closed().with_name(context.spec.name.bytes())),
             result = self.attempts(pause) => result,
+            never = own_hold::warn(&context, began) => match never {},
         };
         self.meter.record_result(&mut result);
         // Not received: the lock inside is dropped, which releases it.

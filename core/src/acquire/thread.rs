@@ -139,10 +139,11 @@ pub(crate) fn drive_unless<T: Send + 'static, E>(
 }
 
 /// Acquires on the calling thread. The thread drives the first attempt, and parks while the background waits. Returns
-/// the runtime whose connections know about the lock; `None` for the background's. Calls `interrupted`, if given, every
-/// 25 ms, and ends if that fails. Not for a tokio context.
+/// the runtime whose connections know about the lock; `None` for the background's. Calls `waits` before it parks, and
+/// `interrupted`, if given, every 25 ms, and ends if one of them fails. Not for a tokio context.
 pub(crate) fn acquire<E>(
     context: LockContext,
+    waits: impl FnOnce() -> Result<(), E>,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<(LeaseOwner, Option<Id>), Stop<E>> {
     background::refuse_to_block()?;
@@ -165,6 +166,7 @@ pub(crate) fn acquire<E>(
             },
         };
     }
+    waits().map_err(Stop::Interrupted)?;
     match runtimes::park_unless(acquire.finish(), interrupted) {
         Ok(owner) => Ok((owner?, None)),
         Err(early) => {
@@ -205,9 +207,10 @@ pub(crate) fn acquire_parked(context: LockContext, stopped: &Arc<Ending>) -> Res
 /// Works as [`acquire`], for callers of other languages. No panic may unwind into them, so it becomes an error.
 pub(crate) fn acquire_unless<E>(
     context: LockContext,
+    waits: impl FnOnce() -> Result<(), E>,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<(LeaseOwner, Option<Id>), Stop<E>> {
-    without_panic(|| acquire(context, interrupted))
+    without_panic(|| acquire(context, waits, interrupted))
 }
 
 fn without_panic<T, E>(call: impl FnOnce() -> Result<T, Stop<E>>) -> Result<T, Stop<E>> {

@@ -210,7 +210,7 @@ impl Lock {
             let owner = thread::acquire_parked(context, &Arc::default())?.expect("nothing stops it");
             return Ok(Guard { owner, runtime: None });
         }
-        match thread::acquire(context, None::<fn() -> Result<(), Infallible>>) {
+        match thread::acquire(context, || Ok(()), None::<fn() -> Result<(), Infallible>>) {
             Ok((owner, runtime)) => Ok(Guard { owner, runtime }),
             Err(Stop::Failed(error)) => Err(error),
         }
@@ -420,7 +420,7 @@ impl Election {
                 acquired.map(|acquired| acquired.map(|owner| (owner, None)))
             } else {
                 let interrupted = || if self.is_stopped() { Err(()) } else { Ok(()) };
-                match thread::acquire(context, Some(interrupted)) {
+                match thread::acquire(context, || Ok(()), Some(interrupted)) {
                     Ok(acquired) => Some(Ok(acquired)),
                     Err(Stop::Failed(error)) => Some(Err(error)),
                     Err(Stop::Interrupted(())) => None,

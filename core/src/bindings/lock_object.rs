@@ -268,6 +268,21 @@ impl LockObject {
         timeout: Timeout,
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<(), Stop<E>> {
+        self.acquire_telling(timeout, || Ok(()), interrupted)
+    }
+
+    /// Acquires as [`LockObject::acquire`] does, but calls `waits` before the thread begins to wait. If that fails, the call
+    /// ends with its error.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockObject::acquire`], and that of `waits`.
+    pub fn acquire_telling<E>(
+        self: &Arc<Self>,
+        timeout: Timeout,
+        waits: impl FnOnce() -> Result<(), E>,
+        interrupted: Option<impl FnMut() -> Result<(), E>>,
+    ) -> Result<(), Stop<E>> {
         let pid = Pid::now();
         let (reservation, context) = (self.reserve(pid)?, self.context(pid, timeout)?);
         let process = Arc::clone(&context.process);
@@ -280,7 +295,7 @@ impl LockObject {
                 interrupted()
             }
         });
-        let acquired = acquire_unless(context, interrupted);
+        let acquired = acquire_unless(context, waits, interrupted);
         // The acquire may have failed because the process is ending.
         process.shutdown.park_if_shut_down();
         let (owner, runtime) = match acquired {
