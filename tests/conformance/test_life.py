@@ -11,6 +11,7 @@ from conformance.driver import FACES, DriverError, LockError, table
 from conformance.history import SLACK_MS
 from conformance.story import Asked
 from support.clock import until
+from support.proxy import Faults, Proxy
 from support.servers import Cluster
 
 every_face = pytest.mark.parametrize("face", FACES)
@@ -22,6 +23,7 @@ DENIED_MS = 600
 DRIFT_MS = TTL_MS / 100 + 2
 MANY = 100
 SECRET = "the token of another library"
+CANCELLED = 60
 
 
 @every_face
@@ -130,6 +132,35 @@ def test_cancelled(drivers: Drivers, nodes: Cluster, face: str, name: str) -> No
     assert client.lock(name).try_acquire()
 
 
+@pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])
+@pytest.mark.parametrize("distance_ms", [0, 5])
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "after a wait"])
+def test_a_single_try_after_a_cancelled_acquire(
+    drivers: Drivers, node: Cluster, waits: bool, distance_ms: int, face: str, name: str
+) -> None:
+    """It comes behind the release of what was cancelled, so it gets a lock that nobody else wants."""
+    with Proxy(node[0]) as proxy:
+        client = drivers.start(face).client([proxy.url], ttl_ms=TTL_MS)
+        lock, other = client.lock(name), client.lock(name)
+        lock.acquire()
+        lock.release()
+        proxy.replies(Faults(delay_s=distance_ms / 1000))
+        for turn in range(CANCELLED):
+            if waits:
+                other.acquire()
+            call = lock.start_acquire()
+            if waits:
+                other.release()
+            lock.driver.start("cancel", call=call.id)
+            tried = other.start_try_acquire().result()
+            cancelled = call.result()
+            if not cancelled.get("cancelled"):
+                lock.release()
+                continue
+            assert tried["acquired"], f"denied in turn {turn}"
+            other.release()
+
+
 @every_face
 @pytest.mark.parametrize("by", ["this process", "another process", "another library"])
 @pytest.mark.parametrize("waits", [False, True], ids=["one try", "waits"])
@@ -137,7 +168,8 @@ def test_a_timeout_names_the_holder(
     drivers: Drivers, nodes: Cluster, waits: bool, by: str, face: str, name: str
 ) -> None:
     driver = drivers.start(face)
-    has = (driver if by == "this process" else drivers.start("rust")).client(nodes.urls, label="the holder", ttl_ms=TTL_MS)
+    holder = driver if by == "this process" else drivers.start("rust")
+    has = holder.client(nodes.urls, label="the holder", ttl_ms=TTL_MS)
     if by == "another library":
         for server in nodes:
             server.command("SET", name, SECRET, "PX", TTL_MS)

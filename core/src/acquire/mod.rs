@@ -39,6 +39,7 @@ mod vacancy;
 pub(crate) mod wakeup;
 
 use std::mem;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ use crate::net::round::{Event, Round};
 use crate::options::Protocol;
 use crate::process::context::{LockContext, MOVES_MOST};
 use crate::process::nodes::NodeSet;
-use crate::process::waiters::{SharedOutcome, Waiter};
+use crate::process::waiters::{Departure, SharedOutcome, Waiter};
 use crate::protocol::backoff;
 use crate::protocol::outage::Outage;
 use crate::protocol::positions::{Positions, Sought};
@@ -222,6 +223,10 @@ impl Acquire {
 
     /// Makes a call's first attempt, on the caller's `runtime`. Returns `None` if the background goes on.
     pub(crate) async fn first(&mut self, runtime: &Handle) -> Result<Option<LeaseOwner>, Error> {
+        if self.context.listed.waiters.is_any_left() {
+            // On the heap, or every first attempt would carry the room for it.
+            Box::pin(self.let_leave()).await;
+        }
         let connections = self.context.set().connections(runtime);
         let mut step = self.attempt(&connections).await;
         self.meter.record_result(&mut step);
@@ -231,6 +236,15 @@ impl Acquire {
         }
         self.meter.record_wait();
         Ok(None)
+    }
+
+    /// Waits until the cancelled calls of this process for the same name have left no key, for as long as nodes may take to
+    /// answer.
+    async fn let_leave(&self) {
+        let LockContext { process, listed, spec, .. } = &self.context;
+        let votes = if spec.names.permits().is_some() { VOTES_FOR_SLOT } else { 2 };
+        let until = process.clock.now().after(spec.settings.node_timeout).min(self.limit_before(votes));
+        process.clock.timeout_at(until, pin!(listed.waiters.left(&spec.keys))).await;
     }
 
     /// Hands the lock to its user. If it has expired, releases it and returns the call, which goes on.
@@ -438,13 +452,22 @@ impl Acquire {
     async fn wait_out(mut self) -> Result<(Self, LeaseOwner), Error> {
         let (process, pause) = (Arc::clone(&self.context.process), mem::take(&mut self.pause));
         let (sender, receiver) = oneshot::channel();
-        process.background.spawn(self.run(pause, sender));
-        let (acquire, result) = receiver.await.map_err(|_| background::stopped())?;
+        let mut caller = Caller { context: self.context.clone(), departure: Departure::default(), is_served: false };
+        process.background.spawn(self.run(pause, sender, caller.departure.clone()));
+        let received = receiver.await;
+        caller.is_served = true;
+        let (acquire, result) = received.map_err(|_| background::stopped())?;
         Ok((acquire, result?))
     }
 
-    /// Runs the background's part: attempts until won, failed or cancelled.
-    async fn run(mut self, pause: Duration, mut sender: oneshot::Sender<(Self, Result<LeaseOwner, Error>)>) {
+    /// Runs the background's part: attempts until won, failed or cancelled. Once it is cancelled, it leaves until its end.
+    async fn run(
+        mut self,
+        pause: Duration,
+        mut sender: oneshot::Sender<(Self, Result<LeaseOwner, Error>)>,
+        departure: Departure,
+    ) {
+        let _departure = departure;
         let (context, began) = (self.context.clone(), self.meter.began());
         let mut result = tokio::select! {
             biased;
@@ -463,6 +486,7 @@ impl Acquire {
     async fn attempts(&mut self, pause: Duration) -> Result<LeaseOwner, Error> {
         let listed = Arc::clone(&self.context.listed);
         if self.is_one_try() {
+            self.let_leave().await;
             let connections = self.context.set().connections(&Handle::current());
             return match self.attempt(&connections).await? {
                 Step::Won(owner) => Ok(owner),
@@ -665,6 +689,22 @@ impl Acquire {
         match ballots.failures.iter().flatten().find_map(Failure::cause) {
             Some(cause) => error.with_shared_source(cause),
             None => error,
+        }
+    }
+}
+
+/// The caller of a call that waits in the background. If it is dropped before the call is over, the call leaves.
+struct Caller {
+    context: LockContext,
+    departure: Departure,
+    is_served: bool,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let LockContext { process, listed, spec, .. } = &self.context;
+        if !self.is_served && !process.is_foreign() {
+            self.departure.begin(listed.waiters.leave(&spec.keys));
         }
     }
 }

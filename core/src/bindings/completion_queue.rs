@@ -52,6 +52,7 @@ use crate::hold::owner::LeaseOwner;
 use crate::options::Options;
 use crate::process::Process;
 use crate::process::shutdown::{OnShutdown, PendingWork};
+use crate::process::waiters::Leaving;
 use crate::protocol::shape::Shape;
 use crate::sys::background::Started;
 use crate::sys::event_loop::EventLoop;
@@ -78,6 +79,8 @@ struct List {
     calls: HashMap<u64, Call>,
     /// The number of calls that are running.
     running: usize,
+    /// The acquires that were cancelled and whose tasks have not ended yet. The next call for the name begins behind them.
+    leaving: HashMap<u64, Option<Leaving>>,
     completions: Vec<Completion>,
 }
 
@@ -388,7 +391,20 @@ impl Queue {
         if self.is_foreign() {
             return;
         }
-        let call = self.0.list().remove(id);
+        let call = {
+            let mut list = self.0.list();
+            let call = list.remove(id);
+            if matches!(call, Some(Call::Running(Some(_), _))) {
+                list.leaving.insert(id, None);
+            }
+            call
+        };
+        if let Some(Call::Running(Some(reservation), _)) = &call {
+            let mut leaving = reservation.leave();
+            if let Some(entry) = self.0.list().leaving.get_mut(&id) {
+                *entry = leaving.take();
+            }
+        }
         drop_call(call);
     }
 
@@ -631,6 +647,11 @@ impl Shared {
         }
         let mut list = self.list();
         if !matches!(list.calls.get(&id), Some(Call::Running(..))) {
+            let left = list.leaving.remove(&id);
+            drop(list);
+            // After what the call has won, whose drop releases it.
+            drop(outcome);
+            drop(left);
             return;
         }
         let Some(Call::Running(reservation, abort)) = list.remove(id) else { return };

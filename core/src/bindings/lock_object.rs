@@ -36,6 +36,7 @@ use crate::hold::owner::LeaseOwner;
 use crate::options::{self, Protocol};
 use crate::process::Process;
 use crate::process::context::{LockContext, Spec};
+use crate::process::waiters::Leaving;
 use crate::protocol::shape::Shape;
 use crate::sys::fork::{PerProcess, Pid};
 
@@ -576,6 +577,12 @@ impl ProcessLocal {
 }
 
 impl Reservation {
+    /// Has the next call for the name begin behind this one, which is cancelled, until the result is dropped.
+    pub(crate) fn leave(&self) -> Option<Leaving> {
+        let context = self.object.as_ref()?.context(Pid::now(), None).ok()?;
+        Some(context.listed.waiters.leave(&context.spec.keys))
+    }
+
     /// Makes the object the holder, with `current` as its lease.
     pub(crate) fn complete(mut self, pid: Pid, current: CurrentLease) {
         let object = self.object.take().expect("used once");

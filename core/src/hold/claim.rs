@@ -7,6 +7,9 @@
 //! - every other release, and every unanswered one, becomes *pending* (`pending_releases`). The background sends it on
 //!   its own connection, in order, until a reply is final or one ttl has passed.
 //!
+//! The next call of this process for the name begins behind these releases, which may be on their way over another
+//! connection ([`Leaving`](crate::process::waiters::Leaving)).
+//!
 //! What may interrupt it:
 //!
 //! - the connection's runtime ends or is not driven: without an answer within `node_timeout`, the release becomes
@@ -53,6 +56,8 @@ struct Inner {
     ttl: AtomicU64,
     /// Until when a lock that is given up is nobody's, in nanoseconds; 0 if it has no least time.
     kept_until: AtomicU64,
+    /// Whether the next call of this process begins behind the releases of a drop.
+    keeps_others_back: bool,
 }
 
 impl Claim {
@@ -73,12 +78,20 @@ impl Claim {
             node_timeout,
             ttl: AtomicU64::new(nanos(ttl)),
             kept_until: AtomicU64::new(0),
+            keeps_others_back: true,
         };
         Self(Box::new(Slot(Some(inner))))
     }
 
     fn inner(&self) -> &Inner {
         self.0.0.as_ref().expect("taken only by drop")
+    }
+
+    /// Has the next call of this process not wait for what is left to release: the nodes had their time.
+    fn keep_nobody_back(&mut self) {
+        if let Some(inner) = &mut self.0.0 {
+            inner.keeps_others_back = false;
+        }
     }
 
     pub(crate) fn footprint(&self) -> &Arc<Footprint> {
@@ -153,7 +166,7 @@ impl Claim {
     /// Deletes the keys of a lost attempt over the caller's connections. Waits for all responsive nodes, so that no
     /// request of the attempt stays unwritten. Returns the nodes that deleted a key, which are free now. Cancel safe:
     /// missing releases become pending.
-    pub(crate) async fn release_all_now(self, connections: &Arc<Connections>) -> NodeMask {
+    pub(crate) async fn release_all_now(mut self, connections: &Arc<Connections>) -> NodeMask {
         let (mut round, mut votes) = self.release_round(connections, self.inner().node_timeout, None);
         loop {
             let unresponsive = connections.members.health.unresponsive();
@@ -169,6 +182,7 @@ impl Claim {
         // Only unresponsive nodes are left. Dropping the claim queues the missing releases now, and the background
         // waits for the answers.
         drop(round);
+        self.keep_nobody_back();
         drop(self);
         // The caller may not drive its connections again: lets them write what was queued.
         tokio::task::yield_now().await;
@@ -179,6 +193,7 @@ impl Claim {
     /// Receives the missing answers of a release round while the connections' runtime is driven. Releases without an
     /// answer when the nodes' time is over become pending, even if the runtime was not driven.
     pub(crate) fn finish_in_background(mut self, round: Round) {
+        self.keep_nobody_back();
         let inner = self.inner();
         if round.is_idle() && inner.footprint.is_clear() {
             // Drop has no work left, so it need not check for a fork.
@@ -260,6 +275,7 @@ impl Drop for Slot {
             return;
         }
         let (ttl, kept_until) = (inner.ttl(), inner.kept_until());
+        let leaving = inner.keeps_others_back.then(|| inner.listed.waiters.leave(&inner.keys));
         let Inner { process, listed, keys, token, node_timeout, .. } = inner;
         let set = listed.of_key(&keys.lock).into_owned();
         let account =
@@ -270,7 +286,7 @@ impl Drop for Slot {
             Route::Behind(create, over_key) => Some((node, Some((account.queue(create), over_key)))),
         };
         let releases = traces.into_iter().enumerate().filter_map(queued).collect();
-        account.add_pending(releases);
+        account.add_pending(releases, leaving);
     }
 }
 

@@ -36,6 +36,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -50,8 +51,9 @@ use crate::net::node::{Connection, Failure};
 use crate::net::redirect::follow;
 use crate::process::environment::Environment;
 use crate::process::shutdown::PendingWork;
-use crate::process::waiters::Waiters;
+use crate::process::waiters::{Leaving, Waiters};
 use crate::protocol::backoff;
+use crate::protocol::quorum::quorum;
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
@@ -135,8 +137,16 @@ impl Account {
 
     /// Makes a release pending on each of these nodes. One queued behind a create is awaited first; with it comes whether
     /// the node may have had a key of this token before that create.
-    pub(crate) fn add_pending(self, releases: Vec<(usize, Option<(Releasing, bool)>)>) {
+    ///
+    /// The call that they come from is `leaving` until so many have ended that a quorum of nodes is free.
+    pub(crate) fn add_pending(self, releases: Vec<(usize, Option<(Releasing, bool)>)>, leaving: Option<Leaving>) {
         let account = Arc::new(self);
+        let nodes = account.set.members().len();
+        let blocking = (releases.len() + quorum(nodes)).saturating_sub(nodes);
+        let leaving = leaving.filter(|_| blocking > 0);
+        let leaving = leaving.map(|leaving| {
+            Arc::new(Departing { blocking: AtomicUsize::new(blocking), leaving: Mutex::new(Some(leaving)) })
+        });
         let until = account.environment.clock.now().after(account.ttl);
         let mut listened_to = Vec::new();
         for (node, behind) in releases {
@@ -151,6 +161,7 @@ impl Account {
                 until,
                 attempt: 0,
                 _pending_work: pending_work,
+                _part: leaving.clone().map(Part),
                 count,
             };
             if pending.behind.is_some() {
@@ -206,7 +217,28 @@ struct PendingRelease {
     /// How often it was answered, but not finally.
     attempt: u32,
     _pending_work: PendingWork,
+    _part: Option<Part>,
     count: PendingCount,
+}
+
+/// A call that leaves, until enough of its releases have ended.
+struct Departing {
+    /// How many releases have to end until a quorum of nodes is free.
+    blocking: AtomicUsize,
+    leaving: Mutex<Option<Leaving>>,
+}
+
+/// One of its releases.
+struct Part(Arc<Departing>);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Those that end later find it left.
+        if self.0.blocking.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let leaving = self.0.leaving.lock().expect("no panic while holding this").take();
+            drop(leaving);
+        }
+    }
 }
 
 impl PendingRelease {
@@ -800,6 +832,7 @@ mod tests {
             until,
             attempt: 0,
             _pending_work: pending_work,
+            _part: None,
             count,
         }
     }

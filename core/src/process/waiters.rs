@@ -18,6 +18,9 @@
 //! Only background tasks are in the queue, and these are always driven. So a caller that stops polling its future
 //! blocks no other caller.
 //!
+//! A call that is cancelled *leaves*: its keys are still being deleted. The next call for one of its names begins behind
+//! that, as it begins behind a call that ends with a release.
+//!
 //! After a release, the process also leaves the lock to others briefly if any are known to want it. Otherwise it, or
 //! its next waiter, would ask first and win every time.
 
@@ -35,14 +38,18 @@ use crate::net::ballots::Ballots;
 use crate::protocol::backoff;
 use crate::protocol::outage::Outage;
 use crate::protocol::positions::Positions;
+use crate::protocol::request::Keys;
 use crate::sys::clock::{Clock, Moment};
+use crate::sys::future::notified_until;
 
 /// The queues of one set of nodes: one for each name with a waiter.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     state: Mutex<State>,
-    /// How many queues and hold-offs there are. A call locks no mutex while there are none.
+    /// How many queues and hold-offs there are, and names that are left. A call locks no mutex while there are none.
     count: AtomicUsize,
+    /// Notified when a name is not left any more.
+    left: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +57,8 @@ struct State {
     queues: HashMap<Vec<u8>, (usize, Arc<WaiterQueue>)>,
     /// Until when this process leaves a name to others.
     hold_offs: HashMap<Vec<u8>, Moment>,
+    /// How many calls leave each name, by its waiters key, which all locks with this name have.
+    leaving: HashMap<Box<[u8]>, usize>,
 }
 
 /// A held lock, as its waiters in the same process see it.
@@ -89,7 +98,7 @@ impl Waiters {
     }
 
     fn recount(&self, state: &State) {
-        self.count.store(state.queues.len() + state.hold_offs.len(), Ordering::Release);
+        self.count.store(state.queues.len() + state.hold_offs.len() + state.leaving.len(), Ordering::Release);
     }
 
     /// Joins the queue of `key`.
@@ -111,6 +120,30 @@ impl Waiters {
         let state = self.state();
         let held_off = state.hold_offs.get(key).copied().filter(|until| *until > now);
         held_off.or_else(|| state.queues.contains_key(key).then_some(now))
+    }
+
+    /// Begins to leave the names of `keys`, until the result is dropped.
+    pub(crate) fn leave(self: &Arc<Self>, keys: &Arc<Keys>) -> Leaving {
+        let mut state = self.state();
+        for keys in keys.each() {
+            *state.leaving.entry(keys.want.clone()).or_default() += 1;
+        }
+        self.recount(&state);
+        Leaving { waiters: Arc::clone(self), keys: Arc::clone(keys) }
+    }
+
+    /// Waits until no call leaves a name of `keys` any more, unless none does. Cancel safe.
+    pub(crate) async fn left(&self, keys: &Keys) {
+        let is_left = || {
+            let state = self.state();
+            (!keys.each().any(|keys| state.leaving.contains_key(&keys.want))).then_some(())
+        };
+        notified_until(&self.left, is_left).await;
+    }
+
+    /// Whether a call may leave any name.
+    pub(crate) fn is_any_left(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
     }
 
     /// Returns the last answers to the front of `key`'s queue, if it has any.
@@ -137,6 +170,41 @@ impl Waiters {
         if let Some((_, queue)) = state.queues.get(key) {
             queue.released.notify_waiters();
         }
+    }
+}
+
+/// A call that leaves its names.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    waiters: Arc<Waiters>,
+    keys: Arc<Keys>,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        let mut state = self.waiters.state();
+        for keys in self.keys.each() {
+            if let Some(calls) = state.leaving.get_mut(&keys.want) {
+                *calls -= 1;
+                if *calls == 0 {
+                    state.leaving.remove(&keys.want);
+                }
+            }
+        }
+        self.waiters.recount(&state);
+        drop(state);
+        self.waiters.left.notify_waiters();
+    }
+}
+
+/// What a call that waits in the background leaves, if it is cancelled: its caller says so, and its task ends that.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Departure(Arc<Mutex<Option<Leaving>>>);
+
+impl Departure {
+    /// Begins to leave until the task has dropped its part.
+    pub(crate) fn begin(&self, leaving: Leaving) {
+        *self.0.lock().expect("no panic while holding this") = Some(leaving);
     }
 }
 
