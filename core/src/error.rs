@@ -323,6 +323,12 @@ impl Error {
         if reason == LostReason::MaxHold { error.mention("max_hold", "") } else { error }
     }
 
+    /// Appends how long before its release a lock was lost.
+    pub(crate) fn lost_before_release(mut self, ago: Duration) -> Self {
+        self.0.message.push_str(&format!(", {ago:.1?} before its release"));
+        self
+    }
+
     /// Appends the name of an option, and `rest`, to the message.
     pub(crate) fn mention(mut self, option: &'static str, rest: impl AsRef<str>) -> Self {
         self.0.mentions.push((self.0.message.len(), option));

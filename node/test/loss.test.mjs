@@ -80,6 +80,21 @@ test("every acquisition has a signal of its own", async () => {
   assert.equal(early.aborted, false);
 });
 
+test("a loss is the cause of what the body throws, unless that has one", async () => {
+  const [plain, caused] = [new Error("plain"), new Error("caused", { cause: "own" })];
+  for (const thrown of [plain, caused, Object.freeze(new Error("frozen")), "text"]) {
+    const lock = redlock.lock(fresh(), { ttl: 1_500, autoRenew: false });
+    const work = async () => {
+      outlast(lock);
+      throw thrown;
+    };
+    assert.equal(await failure(() => lock.using(work)), thrown);
+  }
+  assert.equal(caused.cause, "own");
+  assert.ok(plain.cause instanceof LockLost);
+  assert.match(plain.cause.message, /expired while it was held, .* before its release/);
+});
+
 test("a loss that the event loop had no time to tell of is told by the next call", async () => {
   const lock = redlock.lock(fresh(), { ttl: 1_500, autoRenew: false });
   for (const next of [() => lock.acquire(), () => failure(() => lock.release())]) {

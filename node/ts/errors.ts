@@ -1,3 +1,4 @@
+import { types } from "node:util";
 import type { Failure } from "#native";
 
 /** What one node answered. */
@@ -163,6 +164,18 @@ for (const [name, { prototype }] of Object.entries({
   LockInvalidArgument,
 })) {
   Object.defineProperty(prototype, "name", { value: name, configurable: true, writable: true });
+}
+
+/**
+ * Makes the loss of a lock the cause of what its body has thrown, if that is an error without a cause, and not a loss.
+ *
+ * @internal
+ */
+export function noteLoss(thrown: unknown, lost: unknown): void {
+  const isError = thrown instanceof Error || types.isNativeError(thrown);
+  if (!(lost instanceof LockLost) || !isError || thrown instanceof LockLost) return;
+  if (thrown.cause !== undefined || !Object.isExtensible(thrown)) return;
+  Object.defineProperty(thrown, "cause", { value: lost, configurable: true, writable: true });
 }
 
 /** How many thrown values are kept, over all clients. The cause of an error is only a text if its value is older. */

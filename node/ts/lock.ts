@@ -19,7 +19,7 @@ import {
 } from "#native";
 import { onLoss, outcome, queue } from "./calls.js";
 import type { Provider } from "./credentials.js";
-import { errorOf, LockInvalidArgument, LockLost, LockTimeout, unwrap } from "./errors.js";
+import { errorOf, LockInvalidArgument, LockLost, LockTimeout, noteLoss, unwrap } from "./errors.js";
 import type { Template } from "./template.js";
 import {
   checked,
@@ -367,7 +367,8 @@ export class Lock {
    * @param body - gets the lock's {@link Lock.signal} and the lock.
    * @param options - how to wait for the lock; they have no effect once the body runs.
    * @returns what the body returned.
-   * @throws what the body threw, in preference to all errors below.
+   * @throws what the body threw, in preference to all errors below. If the lock was lost meanwhile, the
+   * {@link LockLost} is the `cause` of that error, unless it has one.
    * @throws {@link LockLost}: the lock was lost while the body ran.
    * @throws as {@link Lock.acquire}; the body did not run then.
    *
@@ -401,7 +402,7 @@ export class Lock {
       result = await body();
     } catch (error) {
       // The body's own error says more than the loss of the lock, and may be about it.
-      await this.#leave().catch(() => undefined);
+      await this.#leave().catch((lost: unknown) => noteLoss(error, lost));
       throw error;
     }
     await this.#leave();

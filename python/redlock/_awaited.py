@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, Never, ParamSpec, Self, TypeAlias, TypeVar, Unpack, cast
 
-from redlock import _calls, _native
+from redlock import _calls, _losses, _native
 from redlock._checks import OnlyAsyncWith, coroutine, plain
 from redlock._decorators import SKIPPED, Locked, Place, Plan, Skipped, Task, TaskDecorates, TaskPasses
 from redlock.errors import LockLost, LockTimeout
@@ -53,7 +53,8 @@ class Lock(OnlyAsyncWith, _native.Handle):
 
     `async with` acquires on entry and releases on exit. If the lock is lost meanwhile, the task that runs the body is
     cancelled, and `async with` raises `LockLost` from the `CancelledError`, as `asyncio.timeout` does with its
-    `TimeoutError`. It does not if the body was also cancelled from outside, or raises another exception.
+    `TimeoutError`. If the body was also cancelled from outside, or raises another exception, that one goes on, with the
+    loss as a note.
 
     As a decorator for coroutine functions it makes a fresh lock for each call, with the same options and `on_lost`
     callbacks. `Redlock.locked` makes decorators that can do more.
@@ -280,10 +281,12 @@ class Lock(OnlyAsyncWith, _native.Handle):
                 _calls.forget(reference, number)
                 raise
             self._unwatch(watch, told_in)
-        except LockLost:
+        except LockLost as lost:
             # The exception of the body says more than the loss of its lock.
             if kind is None:
                 raise
+            if loss is None:
+                _losses.note(error, lost)
         if loss is not None:
             raise loss from error
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Never, Self, cast
 
-from redlock import _native
+from redlock import _losses, _native
 from redlock.blocking import Lock as BlockingLock
 from redlock.diagnosis import Diagnosis
 from redlock.errors import LockLost, LockTimeout, RedlockError
@@ -63,10 +63,11 @@ class Lock(BlockingLock):
     ) -> None:
         try:
             _wait(lambda queue: queue.leave(self))
-        except RedlockError:
+        except RedlockError as lost:
             # An exception of the body is more important than the loss of its lock.
             if kind is None:
                 raise
+            _losses.note(error, lost)
 
 
 def view(client: _native.Client, name: str | bytes) -> LockView:

@@ -1,4 +1,4 @@
-"""The thread that reports losses of locks. Each process starts its own, when the first lock is watched."""
+"""How losses are told: as notes, and by a thread. Each process starts its own, when the first lock is watched."""
 
 import os
 import select
@@ -12,6 +12,12 @@ from redlock.errors import LockLost
 
 Told: TypeAlias = Callable[[Any, LockLost], object]
 """What is called with a lock that was lost, and its loss. It must not keep the lock."""
+
+
+def note(raised: BaseException | None, loss: object) -> None:
+    """Tell what leaves the body of a lock that the lock was lost, unless it is a loss itself."""
+    if isinstance(loss, LockLost) and raised is not None and not isinstance(raised, LockLost):
+        raised.add_note(str(loss))
 
 
 class _Losses:

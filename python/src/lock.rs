@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use redlock::ErrorKind;
 use redlock::bindings::Stop;
 use redlock::bindings::lock_object::LockObject;
 use redlock::bindings::options::Scope;
+use redlock::{Error, ErrorKind};
 
 use crate::client::Client;
 use crate::convert::{self, Blocking, Timeout, Ttl};
@@ -175,6 +175,13 @@ impl Drop for Handle {
     }
 }
 
+/// Tells what the body has raised that its lock was lost.
+fn note_loss(raised: &Bound<'_, PyAny>, lost: &Error) -> PyResult<()> {
+    static NOTE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = raised.py();
+    NOTE.import(py, "redlock._losses", "note")?.call1((raised, to_pyerr(py, lost).into_value(py))).map(drop)
+}
+
 /// Warns if an event loop of asyncio runs on this thread, which stands still while a call waits.
 fn warn_in_loop() -> PyResult<()> {
     static WARN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -329,10 +336,10 @@ impl Lock {
         error: &Bound<'_, PyAny>,
         traceback: &Bound<'_, PyAny>,
     ) -> Result<(), Raised> {
-        let _ = (error, traceback);
+        let _ = traceback;
         match Self::block(slf, |object, signals| object.release_at_exit(signals.check())) {
             // An exception of the body is more important than the loss of its lock.
-            Err(Raised::Failed(_)) if !kind.is_none() => Ok(()),
+            Err(Raised::Failed(lost)) if !kind.is_none() => Ok(note_loss(error, &lost)?),
             released => released,
         }
     }

@@ -33,6 +33,33 @@ def test_a_block_releases_when_its_body_raises(client: redlock.Redlock, server: 
     assert not server.has(name)
 
 
+def test_a_loss_is_noted_on_what_the_body_raises(client: redlock.Redlock, name: str) -> None:
+    lock = client.lock(name, ttl=0.1, auto_renew=False)
+
+    @client.lock(lambda: name, ttl=0.1, auto_renew=False, pass_lock=True)
+    def work(lock: redlock.Lock) -> None:
+        until(lambda: not lock.held, "it is lost")
+        raise KeyError
+
+    for raises in (work, lambda: lost_in(lock, KeyError())):
+        with pytest.raises(KeyError) as raised:
+            raises()
+        (note,) = raised.value.__notes__
+        assert f'lock "{name}": the lock expired while it was held, ' in note
+        assert note.endswith(" before its release")
+    # This one says it itself.
+    with pytest.raises(redlock.LockLost) as lost, client.lock(name, ttl=0.1, auto_renew=False) as own:
+        until(lambda: not own.held, "it is lost")
+        own.check()
+    assert not hasattr(lost.value, "__notes__")
+
+
+def lost_in(lock: redlock.Lock, error: Exception) -> None:
+    with lock:
+        until(lambda: not lock.held, "it is lost")
+        raise error
+
+
 def test_two_objects_exclude_each_other_and_fences_rise(client: redlock.Redlock, name: str) -> None:
     first, second = client.lock(name), client.lock(name)
     with first:

@@ -240,8 +240,9 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`]; `lost` if the lock was lost before `body` returned. A release that no quorum confirms is
-    /// not an error here.
+    /// As [`Lock::acquire`]; `lost` if the lock was lost before `body` returned. What `body` returned is dropped then, an
+    /// error of its own too: it can write that down where it happens. A release that no quorum confirms is not an error
+    /// here.
     pub fn run<T>(&self, body: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         let guard = self.acquire()?;
         let output = body(&guard);

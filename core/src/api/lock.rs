@@ -193,8 +193,9 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`]; `lost` as soon as the lock is lost, and `body` is then dropped at its current await. A
-    /// release that no quorum confirms is not an error here: the background continues it.
+    /// As [`Lock::acquire`]; `lost` as soon as the lock is lost, and `body` is then dropped at its current await. If only
+    /// the release finds the loss, what `body` returned is dropped, an error of its own too: it can write that down where
+    /// it happens. A release that no quorum confirms is not an error here: the background continues it.
     ///
     /// # Cancel safety
     ///

@@ -104,6 +104,8 @@ struct State {
     restoring: NodeMask,
     /// Whether the lock has reached its user.
     is_in_use: bool,
+    /// When the lock was lost.
+    lost_at: Moment,
     /// The right to the keys of a lost lock whose margin has not passed yet.
     deferred: Option<Arc<Mutex<Option<Ownership>>>>,
 }
@@ -210,6 +212,7 @@ impl Lease {
             listeners: Vec::new(),
             restoring: NodeMask::NONE,
             is_in_use: false,
+            lost_at: Moment::NEVER,
             deferred: None,
         };
         let lease = Self {
@@ -345,6 +348,7 @@ impl Lease {
     /// everywhere: at once if others may have the lock, or else when the margin has passed, in which its user stops.
     fn mark_lost(&self, mut state: MutexGuard<'_, State>, loss: &Loss) -> Unlogged {
         state.phase = Phase::Lost(loss.clone());
+        state.lost_at = self.now().min(state.valid_until);
         let ownership = state.ownership.take();
         let due = state.due.take();
         let listeners = std::mem::take(&mut state.listeners);
@@ -409,15 +413,16 @@ impl Lease {
         match &state.phase {
             Phase::Released => return Ok(ReleaseBegun::Already),
             Phase::Lost(loss) => {
-                let error = self.lost_error(loss.clone());
+                let (error, lost_at) = (self.lost_error(loss.clone()), state.lost_at);
                 drop(state);
                 self.end_margin();
-                return Err(error);
+                return Err(error.lost_before_release(now.since(lost_at)));
             }
             Phase::Held if now >= state.valid_until => {
+                let valid_until = state.valid_until;
                 let error = self.expire_now(state);
                 self.end_margin();
-                return Err(error);
+                return Err(error.lost_before_release(now.since(valid_until)));
             }
             Phase::Held => state.phase = Phase::Released,
         }
