@@ -127,13 +127,13 @@ pub struct NodeAnswer {
 
 /// The holder of a lock that was not acquired in time, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Holder {
+pub(crate) struct HeldBy {
     pub(crate) label: Option<String>,
     pub(crate) ttl_left: Option<Duration>,
     pub(crate) is_this_process: bool,
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for HeldBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_this_process { "held by this process" } else { "held by another owner" })?;
         match (&self.label, self.ttl_left) {
@@ -183,7 +183,7 @@ struct Inner {
     name: Option<String>,
     reason: Option<LostReason>,
     nodes: Vec<NodeAnswer>,
-    holder: Holder,
+    holder: HeldBy,
     waited: Option<Waited>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
@@ -288,7 +288,7 @@ impl Error {
             name: None,
             reason: None,
             nodes: Vec::new(),
-            holder: Holder::default(),
+            holder: HeldBy::default(),
             waited: None,
             source: None,
         }))
@@ -351,7 +351,7 @@ impl Error {
         self
     }
 
-    pub(crate) fn with_holder(mut self, holder: Holder) -> Self {
+    pub(crate) fn with_holder(mut self, holder: HeldBy) -> Self {
         self.0.holder = holder;
         self
     }

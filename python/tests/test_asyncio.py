@@ -94,10 +94,11 @@ async def test_a_blocking_acquire_that_waits_in_a_loop_warns(client: redlock.Red
         assert not lock.acquire(timeout=0)
         assert not await asyncio.to_thread(lock.acquire, timeout=0.2)
     # As an error, it ends the call, which leaves nothing behind.
-    with client.lock(name), pytest.raises(RuntimeWarning):
-        lock.acquire()
-    assert lock.acquire()
-    lock.release()
+    other = client.lock(f"{name}, another")
+    with client.lock(other.name), pytest.raises(RuntimeWarning):
+        other.acquire()
+    assert other.acquire()
+    other.release()
 
 
 async def test_clients(server: Server, name: str) -> None:

@@ -50,7 +50,7 @@ use crate::acquire::attempt::AttemptState;
 use crate::acquire::meter::Meter;
 use crate::acquire::vacancy::Slots;
 use crate::acquire::wakeup::Wakeup;
-use crate::error::{Error, ErrorKind, Holder};
+use crate::error::{Error, ErrorKind, HeldBy};
 use crate::fault::{Fault, planted};
 use crate::hold::lease::{Lease, Ownership};
 use crate::hold::outcome::Outcome;
@@ -454,9 +454,9 @@ impl Acquire {
         let (sender, receiver) = oneshot::channel();
         let mut caller = Caller { context: self.context.clone(), departure: Departure::default(), is_served: false };
         process.background.spawn(self.run(pause, sender, caller.departure.clone()));
-        let received = receiver.await;
+        let outcome = receiver.await;
         caller.is_served = true;
-        let (acquire, result) = received.map_err(|_| background::stopped())?;
+        let (acquire, result) = outcome.map_err(|_| background::stopped())?;
         Ok((acquire, result?))
     }
 
@@ -649,13 +649,13 @@ impl Acquire {
     }
 
     /// Returns who holds the lock. A process knows its own holds better than the last answers do.
-    fn holder(&self, ballots: &Ballots) -> Holder {
+    fn holder(&self, ballots: &Ballots) -> HeldBy {
         let (process, names) = (&self.context.process, &self.context.spec.names);
         let now = process.clock.now();
         match process.schedule.own_hold(&self.context.listed.waiters, names) {
             // A semaphore has several holders.
-            own if names.permits().is_some() => Holder { is_this_process: own.is_some(), ..Holder::default() },
-            Some(own) => Holder {
+            own if names.permits().is_some() => HeldBy { is_this_process: own.is_some(), ..HeldBy::default() },
+            Some(own) => HeldBy {
                 label: (!own.label.is_empty()).then(|| own.label.as_ref().to_owned()),
                 ttl_left: Some(own.kept_until.since(now)),
                 is_this_process: true,

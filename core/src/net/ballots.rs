@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::{Holder, NodeAnswer};
+use crate::error::{HeldBy, NodeAnswer};
 use crate::net::connections::{Connections, Members};
 use crate::net::node::Failure;
 use crate::net::round::{Delivery, Event, Round};
@@ -86,11 +86,11 @@ impl Ballots {
     }
 
     /// Returns the holder `now`, as far as these answers tell: of several owners, the one that most nodes have.
-    pub(crate) fn holder(&self, now: Moment) -> Holder {
+    pub(crate) fn holder(&self, now: Moment) -> HeldBy {
         let count = |owner: &&_| self.owners.iter().filter(|other| other == owner).count();
         let most = self.owners.iter().max_by_key(count).map_or(&self.label, |(_, label)| label);
         let ttl_left = self.ttl_left.and_then(|left| left.checked_sub(now.since(self.ended)));
-        Holder { label: most.as_deref().map(str::to_owned), ttl_left, is_this_process: self.is_won }
+        HeldBy { label: most.as_deref().map(str::to_owned), ttl_left, is_this_process: self.is_won }
     }
 
     /// Records the remaining ttl of an owner's key.

@@ -303,6 +303,9 @@ fn errors_and_views() {
     let _: Option<&str> = Error::name(&error);
     let _: &[NodeAnswer] = Error::nodes(&error);
     let _: Option<&str> = Error::option(&error);
+    let _: Option<&str> = Error::holder_label(&error);
+    let _: Option<Duration> = Error::holder_ttl_left(&error);
+    let _: bool = Error::is_held_by_this_process(&error);
     let reason: Option<LostReason> = Error::reason(&error);
     let _: Option<&'static str> = reason.map(LostReason::as_str);
     let kinds = [
