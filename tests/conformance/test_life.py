@@ -152,8 +152,8 @@ def test_a_single_try_after_a_cancelled_acquire(
             if waits:
                 other.release()
             lock.driver.start("cancel", call=call.id)
-            tried = other.start_try_acquire().result()
             cancelled = call.result()
+            tried = other.start_try_acquire().result()
             if not cancelled.get("cancelled"):
                 lock.release()
                 continue
