@@ -325,7 +325,7 @@ impl Error {
 
     /// Appends how long before its release a lock was lost.
     pub(crate) fn lost_before_release(mut self, ago: Duration) -> Self {
-        self.0.message.push_str(&format!(", {ago:.1?} before its release"));
+        self.0.message = format!("{}, {ago:.1?} before its release", self.0.message);
         self
     }
 

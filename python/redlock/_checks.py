@@ -1,4 +1,4 @@
-"""What of a program's calls is checked here: functions, kinds of blocks, a doubtful ttl, a thread that must not block."""
+"""What of a program's calls is checked here: functions, blocks, a doubtful ttl, a thread that must not block."""
 
 import inspect
 import sys
@@ -47,10 +47,15 @@ def warn_in_loop() -> None:
         sys.modules["asyncio"].get_running_loop()
     except (KeyError, RuntimeError):
         return
+    _warn(_BLOCKS_LOOP, RuntimeWarning)
+
+
+def _warn(message: str, category: type[Warning]) -> None:
+    """Warn at the line of the program from which this package was called."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in {"redlock", "contextlib"}:
         frame, level = frame.f_back, level + 1
-    warnings.warn(_BLOCKS_LOOP, RuntimeWarning, stacklevel=level + 1)
+    warnings.warn(message, category, stacklevel=level + 1)
 
 
 _BLOCKS_LOOP = (
@@ -73,14 +78,11 @@ def doubt_ttl(ttl: float) -> None:
     if _doubted:
         return
     _doubted = True
-    frame, level = inspect.currentframe(), 0
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "redlock":
-        frame, level = frame.f_back, level + 1
     message = (
         f"ttl={ttl:g} is {ttl:g} s (over {int(ttl // 3600)} h): durations are seconds, not milliseconds; "
         "give a timedelta if it is meant so"
     )
-    warnings.warn(message, UserWarning, stacklevel=level + 1)
+    _warn(message, UserWarning)
 
 
 class OnlyWith:

@@ -93,14 +93,19 @@ async fn ask(
         match event {
             Event::Vote(_, answer) => {
                 let outcome = judge(&context, &connections, start, answer, ballots);
-                // A grant not received is dropped, which releases it.
-                return drop(caller.map(|caller| caller.send(outcome)));
+                if let Some(caller) = caller {
+                    // A grant that nobody receives is dropped, which releases it.
+                    let _ = caller.send(outcome);
+                }
+                return;
             }
             Event::TimeUp => {
                 ballots.complete = !round.is_cut();
                 ballots.fail(NODE, Failure::Silent(round.time_given()));
                 round.wait_for_all();
-                drop(caller.take().map(|caller| caller.send(Outcome::Lost(ballots))));
+                if let Some(caller) = caller.take() {
+                    let _ = caller.send(Outcome::Lost(ballots));
+                }
             }
         }
     }

@@ -35,10 +35,16 @@ pub(crate) struct Ballots {
     pub(crate) ended: Moment,
     /// Whether this process won with them.
     is_won: bool,
-    /// One node: the label in the key of another.
-    label: Option<Box<str>>,
-    /// Several nodes: the fence and the label in each key of others.
-    owners: Vec<(u64, Option<Box<str>>)>,
+    owners: Owners,
+}
+
+/// What the keys of others say of their owners.
+#[derive(Debug)]
+enum Owners {
+    /// On one node, the label. It is never split, and a denial there allocates no list.
+    One(Option<Box<str>>),
+    /// On several nodes, the fence and the label in each key.
+    Several(Vec<(u64, Option<Box<str>>)>),
 }
 
 impl Ballots {
@@ -54,8 +60,7 @@ impl Ballots {
             took: Duration::ZERO,
             ended: Moment::default(),
             is_won: false,
-            label: None,
-            owners: Vec::new(),
+            owners: if nodes > 1 { Owners::Several(Vec::new()) } else { Owners::One(None) },
         }
     }
 
@@ -77,20 +82,23 @@ impl Ballots {
 
     /// Records that a node reported the key of another owner.
     pub(crate) fn report_owner(&mut self, fence: u64, label: Option<Box<str>>) {
-        // One node is never split, and a denial there allocates nothing.
-        if self.votes.len() > 1 {
-            self.owners.push((fence, label));
-        } else {
-            self.label = label;
+        match &mut self.owners {
+            Owners::One(only) => *only = label,
+            Owners::Several(owners) => owners.push((fence, label)),
         }
     }
 
     /// Returns the holder `now`, as far as these answers tell: of several owners, the one that most nodes have.
     pub(crate) fn holder(&self, now: Moment) -> HeldBy {
-        let count = |owner: &&_| self.owners.iter().filter(|other| other == owner).count();
-        let most = self.owners.iter().max_by_key(count).map_or(&self.label, |(_, label)| label);
+        let most = match &self.owners {
+            Owners::One(label) => label.as_deref(),
+            Owners::Several(owners) => {
+                let count = |owner: &&_| owners.iter().filter(|other| other == owner).count();
+                owners.iter().max_by_key(count).and_then(|(_, label)| label.as_deref())
+            }
+        };
         let ttl_left = self.ttl_left.and_then(|left| left.checked_sub(now.since(self.ended)));
-        HeldBy { label: most.as_deref().map(str::to_owned), ttl_left, is_this_process: self.is_won }
+        HeldBy { label: most.map(str::to_owned), ttl_left, is_this_process: self.is_won }
     }
 
     /// Records the remaining ttl of an owner's key.
@@ -102,10 +110,11 @@ impl Ballots {
     /// attempts met, and perhaps none of them won. A hint: one owner's fences may differ from node to node, and some
     /// keys may have been left behind.
     pub(crate) fn is_split(&self) -> bool {
+        let Owners::Several(owners) = &self.owners else { return false };
         let is_granted = |vote: &Vote| matches!(vote, Vote::Granted(_) | Vote::Confirming(_) | Vote::Confirmed);
-        let differ = self.owners.windows(2).any(|pair| pair[0] != pair[1]) || self.votes.iter().any(is_granted);
-        let count = |owner| self.owners.iter().filter(|other| *other == owner).count();
-        differ && self.owners.iter().map(count).max().is_some_and(|most| most < self.quorum())
+        let differ = owners.windows(2).any(|pair| pair[0] != pair[1]) || self.votes.iter().any(is_granted);
+        let count = |owner| owners.iter().filter(|other| *other == owner).count();
+        differ && owners.iter().map(count).max().is_some_and(|most| most < self.quorum())
     }
 
     /// Returns how many more answers a quorum needs.

@@ -412,6 +412,10 @@ mod tests {
             false
         }
 
+        fn hold_of(&self, _: &Waiters, _: &Names) -> Option<OwnHold> {
+            None
+        }
+
         fn next(&self, now: Moment) -> Next {
             if !self.is_due.swap(true, Ordering::Relaxed) {
                 return Next::Sleep(now.after(Duration::from_millis(1)));
