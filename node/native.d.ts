@@ -13,8 +13,8 @@ export declare class Client {
   templateOfSemaphore(name: Name, permits: number, options?: Array<unknown> | undefined | null): Template | Failure
   /** Makes a template for shared locks, as [`Client::template`] does for others. */
   templateOfShared(name: Name, options?: Array<unknown> | undefined | null): Template | Failure
-  /** Closes the client: from now on, its locks cannot be acquired. Held locks stay held. */
-  close(): void
+  /** Closes the client. The background releases its locks. */
+  closeNow(): void
 }
 
 /** The requests for logins in one environment: each worker thread has its own. */
@@ -95,6 +95,9 @@ export declare function cancel(queue: number, id: number): void
 /** Returns the reason why the lock is not held; null if it is held. */
 export declare function check(queue: number, lock: number): Failure | null
 
+/** Closes a client, and starts to wait for the release of its locks. */
+export declare function close(queue: number, client: Client, limit: number): Started
+
 /** Runs the program `redlock` with these arguments, and ends the process with its exit status. */
 export declare function commandLine(args: Array<string>): never
 
@@ -119,7 +122,7 @@ export declare function extend(queue: number, lock: number, ttl?: number | undef
 /** The failure of a call. */
 export interface Failure {
   /** One of the codes in `tests/conformance/tables/errors.json`. */
-  code: 'timeout' | 'unavailable' | 'forbidden' | 'lost' | 'not_held' | 'already_held' | 'invalid_argument'
+  code: 'timeout' | 'unavailable' | 'forbidden' | 'lost' | 'not_held' | 'already_held' | 'closed' | 'invalid_argument' | 'internal'
   /** The whole message. */
   message: string
   /** The lock's name, if the failure is about one lock. */

@@ -26,24 +26,30 @@ pub enum ErrorKind {
     NotHeld,
     /// This lock object already holds the lock. One object is one holder.
     AlreadyHeld,
+    /// The client is closed, or redlock is shut down in this process.
+    Closed,
     /// An option, a name or an address is wrong. The call sent nothing.
     InvalidArgument,
+    /// A bug in redlock. What the call acquired was released.
+    Internal,
 }
 
 impl ErrorKind {
     /// Every kind, in the order of the documentation.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Timeout,
         Self::Unavailable,
         Self::Forbidden,
         Self::Lost,
         Self::NotHeld,
         Self::AlreadyHeld,
+        Self::Closed,
         Self::InvalidArgument,
+        Self::Internal,
     ];
 
-    /// Returns the stable code of this kind: `timeout`, `unavailable`, `forbidden`, `lost`, `not_held`, `already_held`
-    /// or `invalid_argument`.
+    /// Returns the stable code of this kind: `timeout`, `unavailable`, `forbidden`, `lost`, `not_held`, `already_held`,
+    /// `closed`, `invalid_argument` or `internal`.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -53,7 +59,9 @@ impl ErrorKind {
             Self::Lost => "lost",
             Self::NotHeld => "not_held",
             Self::AlreadyHeld => "already_held",
+            Self::Closed => "closed",
             Self::InvalidArgument => "invalid_argument",
+            Self::Internal => "internal",
         }
     }
 
@@ -307,7 +315,7 @@ impl Error {
     pub(crate) fn panicked() -> Self {
         let message = "bug in redlock: the call panicked and its lock was released; please report it with the panic \
                        message on standard error";
-        Self::new(ErrorKind::Unavailable, message)
+        Self::new(ErrorKind::Internal, message)
     }
 
     pub(crate) fn lost(reason: LostReason) -> Self {

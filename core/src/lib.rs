@@ -72,7 +72,7 @@ pub use api::lock::Lock;
 #[cfg(feature = "metrics")]
 pub use api::publish::publish_metrics;
 pub use api::setnx::{SetnxGuard, SetnxLock};
-pub use api::shutdown::shutdown;
+pub use api::shutdown::{shutdown, shutdown_async};
 pub use api::stats::{Metric, MetricKind, Point, PointValue, Stats, count_by_name, stats};
 pub use credentials::{Credentials, Login};
 pub use error::{Error, ErrorKind, LostReason, NodeAnswer};

@@ -228,6 +228,14 @@ pub fn diagnose(env: Env, queue: i64, client: &Client) -> napi::Result<Started> 
     calls.started(env, calls.completions.diagnose(&client.0))
 }
 
+/// Closes a client, and starts to wait for the release of its locks.
+#[napi(catch_unwind)]
+pub fn close(env: Env, queue: i64, client: &Client, limit: f64) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    let id = Unit::Millis.duration("limit", limit).and_then(|limit| calls.completions.close(&client.0, limit));
+    calls.started(env, id)
+}
+
 /// Starts to ask the nodes whether anybody holds the lock.
 #[napi(catch_unwind)]
 pub fn is_locked(env: Env, queue: i64, lock: i64) -> napi::Result<Started> {

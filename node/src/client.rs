@@ -92,10 +92,10 @@ impl Client {
         Template::of(options, |options| LockObject::new(self.0.lock(bytes(&name)).options(options).shared()))
     }
 
-    /// Closes the client: from now on, its locks cannot be acquired. Held locks stay held.
+    /// Closes the client. The background releases its locks.
     #[napi(catch_unwind)]
-    pub fn close(&self) {
-        self.0.close();
+    pub fn close_now(&self) {
+        self.0.close_now();
     }
 }
 

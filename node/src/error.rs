@@ -24,7 +24,7 @@ pub struct Answer {
 pub struct Failure {
     /// One of the codes in `tests/conformance/tables/errors.json`.
     #[napi(
-        ts_type = "'timeout' | 'unavailable' | 'forbidden' | 'lost' | 'not_held' | 'already_held' | 'invalid_argument'"
+        ts_type = "'timeout' | 'unavailable' | 'forbidden' | 'lost' | 'not_held' | 'already_held' | 'closed' | 'invalid_argument' | 'internal'"
     )]
     pub code: &'static str,
     /// The whole message.

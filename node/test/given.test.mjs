@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { after, before, test } from "node:test";
 import { runInNewContext } from "node:vm";
-import { configure, inspect, LockInvalidArgument, lock, Redlock } from "redlock-rs";
+import { configure, inspect, LockClosed, LockInvalidArgument, lock, Redlock } from "redlock-rs";
 import { failure, fresh, Server } from "./servers.mjs";
 
 let server;
@@ -84,8 +84,8 @@ test("wrong names are refused after right ones, with and without a prefix", asyn
       else await refused(() => prefixed.lock(name), "reserved");
     }
     prefixed.close();
-    await refused(() => prefixed.lock("right"), "closed");
-    await refused(() => prefixed.lock("right", { ttl: 500 }), "closed");
+    assert.throws(() => prefixed.lock("right"), LockClosed);
+    assert.throws(() => prefixed.lock("right", { ttl: 500 }), LockClosed);
   }
 });
 

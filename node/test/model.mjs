@@ -94,7 +94,7 @@ export const outcomes = {
     if (held(lock)) return [["already_held", world]];
     // The failure ends the memory of a loss.
     const failed = know(world, number, { ...IDLE, state: lock.state === "not_held" ? "not_held" : "released" });
-    if (closed) return [["invalid_argument", failed]];
+    if (closed) return [["closed", failed]];
     const made = having(world, null);
     const results = [];
     if (made.length >= needed(world)) {
@@ -137,6 +137,10 @@ export const outcomes = {
     const found = [lock.made, [...world.keys.keys()]].flatMap((asked) => reasons(world, number, asked));
     return found.map((reason) => [`lost: ${reason}`, released]);
   },
+
+  /** The lock is released with its client. */
+  close: (world, number) =>
+    held(world.locks[number]) ? know(world, number, { ...IDLE, state: "released" }) : world,
 
   /** As a release, but only a loss is an error. */
   dispose: (world, number) =>

@@ -265,14 +265,16 @@ class Machine {
     );
   }
 
-  /** Closes the second client, or makes another one with other locks after the former were released. */
+  /** Closes the second client, which releases its locks, or makes another one with other locks. */
   async closeOrOpen() {
     if (!this.closed) {
-      this.clients[1].close();
+      await this.judge(
+        () => said(() => this.clients[1].close()),
+        (world) => [["done", SECOND.reduce(outcomes.close, world)]],
+      );
       this.closed = true;
       return;
     }
-    for (const number of SECOND) await this.release(number);
     this.clients[1] = new Redlock(urls(this.count));
     this.closed = false;
     for (const number of SECOND) {

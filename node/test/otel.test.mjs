@@ -399,7 +399,7 @@ test("each end of an acquire is its outcome", async () => {
     ],
     ["already_held", ERROR, () => held.acquire()],
     ["invalid_argument", ERROR, () => other.acquire({ timeout: "soon" })],
-    ["invalid_argument", ERROR, () => late.acquire()],
+    ["closed", ERROR, () => late.acquire()],
     ["unavailable", ERROR, () => down.tryAcquire()],
   ];
   for (const [outcome, status, call] of cases) {

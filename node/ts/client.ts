@@ -1,5 +1,5 @@
 /// <reference lib="esnext.disposable" preserve="true" />
-import { Client, diagnose, inspect, inspectSemaphore, type LockView as NativeView } from "#native";
+import { Client, close, diagnose, inspect, inspectSemaphore, type LockView as NativeView } from "#native";
 import { outcome, queue } from "./calls.js";
 import { type Credentials, Provider } from "./credentials.js";
 import { Election, type ElectionOptions } from "./election.js";
@@ -18,6 +18,7 @@ import {
   expect,
   LOCK_OPTIONS,
   NAME_OPTIONS,
+  MILLISECONDS,
   type Name,
 } from "./validate.js";
 
@@ -308,6 +309,7 @@ function viewOf({ slot, label, fence, since, ttlLeft, waiting, readers, nodes, .
 }
 
 const dispose: typeof Symbol.dispose = Symbol.dispose ?? Symbol.for("Symbol.dispose");
+const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
 
 /**
  * A client for one set of nodes: one server, or several independent ones of which a quorum must agree.
@@ -543,11 +545,21 @@ export class Redlock {
   }
 
   /**
-   * Closes the client: calls on its locks fail with `invalid_argument` from now on, also those that wait, except calls
-   * that end a hold. Held locks stay held.
+   * Closes the client and releases the locks that were acquired with it. Acquires that wait, and new ones, fail with
+   * `closed`. Other clients live on. From the call on, none of its locks is held. The promise waits up to `limit`, in
+   * milliseconds, for the nodes to answer; the background goes on with what they have not answered by then, and such a
+   * lock expires after its ttl at the latest.
+   *
+   * @throws `LockInvalidArgument` for a wrong limit.
    */
-  close(): void {
-    this.#client.close();
+  async close({ limit = 500 }: { readonly limit?: number | undefined } = {}): Promise<void> {
+    expect("limit", limit, MILLISECONDS);
+    const id = unwrap(close(queue(), this.#client, limit));
+    this.#forget();
+    await outcome(id);
+  }
+
+  #forget(): void {
     this.#templates.clear();
     this.#ofShared.clear();
     this.#ofSeveral.clear();
@@ -556,8 +568,14 @@ export class Redlock {
     this.#provider = undefined;
   }
 
-  /** Closes the client at the end of a `using` block. */
+  /** Closes the client at the end of an `await using` block, and waits for the release of its locks. */
+  async [asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  /** Closes the client at the end of a `using` block. The background releases its locks. */
   [dispose](): void {
-    this.close();
+    this.#client.closeNow();
+    this.#forget();
   }
 }

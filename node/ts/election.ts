@@ -87,7 +87,8 @@ export class Election {
    * reason, with the loss of this lock, or with an `AbortError`.
    * @throws what `body` threw. The candidate has resigned then.
    * @throws {@link LockForbidden}: nodes that refuse the credentials or rights rule out a quorum.
-   * @throws {@link LockInvalidArgument}: not a function, too many addresses of one server, or a closed client.
+   * @throws {@link LockInvalidArgument}: not a function, or too many addresses of one server.
+   * @throws {@link LockClosed}: the client is closed.
    *
    * @example
    * ```ts
@@ -131,7 +132,7 @@ export class Election {
    *
    * Takes as long as {@link Redlock.inspect}.
    *
-   * @throws {@link LockInvalidArgument}: a closed client.
+   * @throws {@link LockClosed}: the client is closed.
    *
    * @example
    * ```ts

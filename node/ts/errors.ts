@@ -17,7 +17,9 @@ export type ErrorCode =
   | "lost"
   | "not_held"
   | "already_held"
-  | "invalid_argument";
+  | "closed"
+  | "invalid_argument"
+  | "internal";
 
 /**
  * Why a held lock was lost: its validity ended (`expired`), a quorum showed another owner (`taken`), no quorum answered
@@ -140,6 +142,16 @@ export class LockAlreadyHeld extends RedlockError {
   readonly code = "already_held";
 }
 
+/** The client is closed. */
+export class LockClosed extends RedlockError {
+  readonly code = "closed";
+}
+
+/** A bug in redlock; please report it. What the call acquired was released. */
+export class LockInternal extends RedlockError {
+  readonly code = "internal";
+}
+
 /** An option, a name or an address is wrong. Nothing was sent. The cause is a `TypeError`. */
 export class LockInvalidArgument extends RedlockError {
   readonly code = "invalid_argument";
@@ -161,7 +173,9 @@ for (const [name, { prototype }] of Object.entries({
   LockLost,
   LockNotHeld,
   LockAlreadyHeld,
+  LockClosed,
   LockInvalidArgument,
+  LockInternal,
 })) {
   Object.defineProperty(prototype, "name", { value: name, configurable: true, writable: true });
 }
@@ -224,6 +238,10 @@ export function errorOf(failure: Failure): RedlockError {
       return new LockNotHeld(message, details);
     case "already_held":
       return new LockAlreadyHeld(message, details);
+    case "closed":
+      return new LockClosed(message, details);
+    case "internal":
+      return new LockInternal(message, details);
     case "invalid_argument":
       return new LockInvalidArgument(message, { ...details, option, cause: new TypeError(cause ?? message) });
   }

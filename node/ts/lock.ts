@@ -226,8 +226,9 @@ export class Lock {
    * none is set.
    * @throws {@link LockForbidden}: nodes that refuse the credentials or rights rule out a quorum.
    * @throws {@link LockAlreadyHeld}: this object holds the lock, or is acquiring it.
-   * @throws {@link LockInvalidArgument}: a wrong option, too many addresses of one server, several names in different
-   * slots of a Redis Cluster, or a closed client.
+   * @throws {@link LockInvalidArgument}: a wrong option, too many addresses of one server, or several names in different
+   * slots of a Redis Cluster.
+   * @throws {@link LockClosed}: the client is closed.
    * @throws the signal's reason, at once when `signal` is aborted. The attempt then leaves no key behind. If `signal`
    * is aborted already, nothing is sent. An abort after the lock was acquired does nothing.
    *
@@ -324,7 +325,8 @@ export class Lock {
    * is for people and dashboards; to acquire a free lock, call {@link Lock.tryAcquire}.
    *
    * @throws {@link LockUnavailable} or {@link LockForbidden}: too few nodes answer to know.
-   * @throws {@link LockInvalidArgument}: the protocol `"setnx"`, whose keys may be out of date, or a closed client.
+   * @throws {@link LockInvalidArgument}: the protocol `"setnx"`, whose keys may be out of date.
+   * @throws {@link LockClosed}: the client is closed.
    */
   async isLocked(): Promise<boolean> {
     this.#provider?.refuseOwn();

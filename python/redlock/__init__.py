@@ -44,7 +44,9 @@ from redlock.blocking import Decorator, Election, Lock, Redlock, typed
 from redlock.diagnosis import Diagnosis, Finding, Level
 from redlock.errors import (
     LockAlreadyHeld,
+    LockClosed,
     LockForbidden,
+    LockInternal,
     LockInvalidArgument,
     LockLost,
     LockNotHeld,
@@ -72,7 +74,9 @@ __all__ = [
     "Level",
     "Lock",
     "LockAlreadyHeld",
+    "LockClosed",
     "LockForbidden",
+    "LockInternal",
     "LockInvalidArgument",
     "LockLost",
     "LockNotHeld",

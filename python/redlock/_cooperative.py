@@ -85,6 +85,13 @@ def diagnoses(client: _native.Client) -> list[Diagnosis]:
     return cast("list[Diagnosis]", _wait(lambda queue: queue.diagnose(client)))
 
 
+def close(client: _native.Client, limit: Duration) -> None:
+    """Close a client, and wait for the release of its locks."""
+    _wait(lambda queue: queue.close(client, limit))
+    # Its provider, too.
+    client._close_now()  # noqa: SLF001
+
+
 def _wait(start: Callable[[_native.Queue], int]) -> LockView | list[LockView] | list[Diagnosis] | str | bool | None:
     """Start a call, and let other greenlets run until its result is there."""
     queue = _unused()

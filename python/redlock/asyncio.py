@@ -35,7 +35,9 @@ from redlock._naming import Name, NameOf, Names
 from redlock.diagnosis import Diagnosis, Finding, Level
 from redlock.errors import (
     LockAlreadyHeld,
+    LockClosed,
     LockForbidden,
+    LockInternal,
     LockInvalidArgument,
     LockLost,
     LockNotHeld,
@@ -63,7 +65,9 @@ __all__ = [
     "Level",
     "Lock",
     "LockAlreadyHeld",
+    "LockClosed",
     "LockForbidden",
+    "LockInternal",
     "LockInvalidArgument",
     "LockLost",
     "LockNotHeld",
@@ -130,7 +134,7 @@ class Election(Candidate[Lock]):
         stopped, the campaign or `body` is cancelled.
 
         Raises what `body` raises, after it has resigned; `LockForbidden` if nodes that refuse the credentials rule out
-        a quorum; `LockInvalidArgument` if the client is closed; `TypeError` if `body` is not a coroutine function.
+        a quorum; `LockClosed` if the client is closed; `TypeError` if `body` is not a coroutine function.
 
         If it is cancelled, `body` is cancelled, the candidate resigns, and no key is left behind.
 
@@ -186,7 +190,7 @@ class Election(Candidate[Lock]):
     async def leader(self) -> Leader | None:
         """Ask the nodes who leads; see `redlock.Election.leader`. Cancelling it changes nothing.
 
-        Raises `LockInvalidArgument` if the client is closed.
+        Raises `LockClosed` if the client is closed.
         """
         return leader_of(await self._client.inspect(self._template.name))
 
@@ -300,15 +304,23 @@ class Redlock(OnlyAsyncWith, _native.Client):
         """
         return cast("list[Diagnosis]", await _calls.result(_calls.Queue.diagnose, self))
 
-    async def aclose(self) -> None:
-        """Close the client, as `close` does; it does not wait for anything."""
-        self.close()
+    def close(self) -> None:
+        """Close the client; see `redlock.Redlock.close`. It does not wait: the background releases its locks."""
+        self._close_now()
+
+    async def aclose(self, limit: Duration = 0.5) -> None:
+        """Close the client and wait for the release of its locks; see `redlock.Redlock.close`.
+
+        If it is cancelled, the background goes on.
+        """
+        await _calls.result(_calls.Queue.close, self, limit)
+        self._close_now()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.close()
+        await self.aclose()
 
 
 @takes(NameOptions)

@@ -14,7 +14,7 @@ from redlock.diagnosis import Diagnosis
 from redlock.errors import LockLost, LockTimeout, LockUnavailable
 from redlock.inspection import LockView
 from redlock.leadership import Candidate, Leader, Stop, Stopped, is_end, is_lost, is_outage, leader_of
-from redlock.options import ClientOptions, ElectionOptions, NameOptions, Options, takes
+from redlock.options import ClientOptions, Duration, ElectionOptions, NameOptions, Options, takes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -209,7 +209,7 @@ class Election(Candidate[Lock]):
         dropped, and so is the `LockLost` of `lock.check`. While no quorum of nodes answers, the campaign goes on.
 
         Raises what `body` raises, after it has resigned; `LockForbidden` if nodes that refuse the credentials rule out
-        a quorum; `LockInvalidArgument` if the client is closed; `TypeError` if `body` is not a plain function.
+        a quorum; `LockClosed` if the client is closed; `TypeError` if `body` is not a plain function.
 
         On the main thread, Ctrl-C ends a campaign at once and leaves no key behind.
 
@@ -261,7 +261,7 @@ class Election(Candidate[Lock]):
 
         The answer may be out of date when it arrives. Takes as long as `Redlock.inspect`.
 
-        Raises `LockInvalidArgument` if the client is closed.
+        Raises `LockClosed` if the client is closed.
 
         >>> import redlock
         >>> client = redlock.Redlock("memory://who", label="worker 7")
@@ -485,7 +485,7 @@ class Redlock(OnlyWith, _native.Client):
         `redlock:diagnose:` (after the client's `key_prefix`) and expire after 10 s. Takes at most five times the
         client's `connect_timeout`.
 
-        Raises `LockInvalidArgument` if the client is closed. A node that cannot be asked is part of the answer.
+        Raises `LockClosed` if the client is closed. A node that cannot be asked is part of the answer.
 
         >>> import redlock
         >>> redlock.Redlock("memory://diagnose").diagnose()[0].level
@@ -496,6 +496,31 @@ class Redlock(OnlyWith, _native.Client):
 
             return _cooperative.diagnoses(self)
         return self._diagnoses()
+
+    def close(self, limit: Duration = 0.5) -> None:
+        """Close the client and release the locks that were acquired with it.
+
+        Acquires that wait, and new ones, raise `LockClosed`. Other clients live on. From the call on, none of its locks is
+        held. It waits up to `limit`, in seconds, for the nodes to answer; the background goes on with what they have not
+        answered by then, and such a lock expires after its ttl at the latest.
+
+        Raises `LockInvalidArgument` for a wrong limit.
+
+        >>> import redlock
+        >>> client = redlock.Redlock("memory://closing")
+        >>> lock = client.lock("report")
+        >>> lock.acquire()
+        True
+        >>> client.close()
+        >>> lock.held
+        False
+        """
+        if select.select is not _select:
+            from redlock import _cooperative  # noqa: PLC0415
+
+            _cooperative.close(self, limit)
+        else:
+            self._close(limit)
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,9 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 __all__ = [
     "LockAlreadyHeld",
+    "LockClosed",
     "LockForbidden",
+    "LockInternal",
     "LockInvalidArgument",
     "LockLost",
     "LockNotHeld",
@@ -145,6 +147,18 @@ class LockAlreadyHeld(RedlockError, RuntimeError):  # noqa: N818
     code = "already_held"
 
 
+class LockClosed(RedlockError, RuntimeError):  # noqa: N818
+    """The client is closed."""
+
+    code = "closed"
+
+
+class LockInternal(RedlockError, RuntimeError):  # noqa: N818
+    """A bug in redlock; please report it. What the call acquired was released."""
+
+    code = "internal"
+
+
 class LockInvalidArgument(RedlockError, ValueError):  # noqa: N818
     """An option, a name or an address is wrong. Nothing was sent.
 
@@ -182,7 +196,9 @@ _CLASSES: dict[str, type[RedlockError]] = {
         LockLost,
         LockNotHeld,
         LockAlreadyHeld,
+        LockClosed,
         LockInvalidArgument,
+        LockInternal,
     )
 }
 

@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 use redlock::bindings::completion_queue::{Completion, Queue as Calls, Taken};
 
 use crate::client::Client;
-use crate::convert::{Blocking, Name, Permits, Timeout, Ttl, limit, no_others};
+use crate::convert::{Blocking, Name, Permits, Timeout, Ttl, duration, limit, no_others};
 use crate::error::Raised;
 use crate::inspect::{diagnosis_to_python, to_python};
 use crate::lock::Handle;
@@ -105,6 +105,10 @@ impl Queue {
     fn diagnose(&self, client: &Bound<'_, Client>) -> Result<u64, Raised> {
         client.get().prepare(client.py())?;
         Ok(self.queue.diagnose(&client.get().redlock)?)
+    }
+
+    fn close(&self, client: &Bound<'_, Client>, limit: &Bound<'_, PyAny>) -> Result<u64, Raised> {
+        Ok(self.queue.close(&client.get().redlock, duration("limit", limit)?)?)
     }
 
     fn locked(&self, handle: &Bound<'_, Handle>) -> Result<u64, Raised> {

@@ -8,7 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
 use redlock::Redlock;
-use redlock::bindings::inspect::{diagnose, inspect, inspect_semaphore};
+use redlock::bindings::inspect::{close, diagnose, inspect, inspect_semaphore};
 use redlock::bindings::options::Scope;
 
 use crate::convert::{self, Name, Permits};
@@ -34,6 +34,12 @@ impl Client {
     /// Returns the provider for a lock.
     pub(crate) fn provider(&self, py: Python<'_>) -> Option<Py<Provider>> {
         self.provider_slot().as_ref().map(|provider| provider.clone_ref(py))
+    }
+
+    fn forget_provider(&self) {
+        let provider = self.provider_slot().take();
+        // Connections that are open still need it.
+        drop(provider);
     }
 
     /// Prepares for a call that may need a login; see [`Provider::prepare`].
@@ -106,14 +112,21 @@ impl Client {
         ))
     }
 
-    /// Close the client: from now on, its locks cannot be acquired.
-    ///
-    /// New and waiting acquires raise `LockInvalidArgument`. Held locks stay held.
-    fn close(&self) {
-        self.redlock.close();
-        let provider = self.provider_slot().take();
-        // Locks that are held still need it.
-        drop(provider);
+    /// Close the client and wait for the release of its locks. The call blocks.
+    #[pyo3(name = "_close")]
+    fn close(&self, py: Python<'_>, limit: &Bound<'_, PyAny>) -> Result<(), Raised> {
+        let limit = convert::duration("limit", limit)?;
+        let signals = Signals::here(py)?;
+        py.detach(|| close(&self.redlock, limit, signals.check()))?;
+        self.forget_provider();
+        Ok(())
+    }
+
+    /// Close the client. The background releases its locks.
+    #[pyo3(name = "_close_now")]
+    fn close_now(&self) {
+        self.redlock.close_now();
+        self.forget_provider();
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

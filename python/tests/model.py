@@ -123,6 +123,14 @@ class World:
         """Forget the object, and make another."""
         yield ("warned" if self.locks[number].held else "done"), self.lock(number, Lock())
 
+    def close(self, *numbers: int) -> "World":
+        """Release what these hold, with their client."""
+        world = self
+        for number in numbers:
+            if (lock := world.locks[number]).held:
+                world = world.lock(number, Lock("released", told=lock.told))
+        return world
+
     def acquire(self, number: int, ttl: float, times: Times, *, closed: bool, patience: float = 0) -> Outcomes:
         """Acquire, and wait as long as the `patience` lasts; without any it is one try."""
         lock = self.locks[number]
@@ -131,7 +139,7 @@ class World:
             return
         failed = self.lock(number, lock.idle())
         if closed:
-            yield "invalid_argument", failed
+            yield "closed", failed
             return
         if self.keys.count(None) >= self.quorum:
             made = frozenset(self.having(None))

@@ -238,7 +238,7 @@ def test_closing_the_client_ends_a_campaign(memory: MemoryServer, pool: ThreadPo
     running = pool.submit(client.election("leader").run, never)
     until(lambda: campaigns(memory))
     client.close()
-    with pytest.raises(redlock.LockInvalidArgument, match="closed"):
+    with pytest.raises(redlock.LockClosed):
         running.result(LIMIT)
 
 

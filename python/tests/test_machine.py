@@ -327,7 +327,8 @@ class Machine(RuleBasedStateMachine):
     def close_or_open(self) -> None:
         """Close the second client, or make another one with other locks."""
         if not self.closed:
-            self.clients[1].close()
+            close = functools.partial(self.said, self.clients[1].close)
+            self.judge("close", close, lambda world, _: iter([("done", world.close(*SECOND))]))
         else:
             self.clients[1] = self.client()
         self.closed = not self.closed

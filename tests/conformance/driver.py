@@ -333,26 +333,27 @@ class Client:
         self.driver = driver
         self.handle = handle
         self.options = options
+        self._locks: list[Lock] = []
 
     def lock(self, name: str | bytes, **options: object) -> Lock:
         """A lock; options are named as in `tables/options.json`."""
         handle = self._make("lock", options, name=in_hex(name))
-        return Lock(self.driver, handle, [self._key(name)], self.options | options)
+        return self._kept(handle, [self._key(name)], self.options | options)
 
     def lock_by_text(self, text: str) -> Lock:
         """A lock whose name is the language's own text, and not bytes."""
         handle = self._make("lock", {}, text=text)
-        return Lock(self.driver, handle, [text.encode(errors="surrogatepass")], self.options)
+        return self._kept(handle, [text.encode(errors="surrogatepass")], self.options)
 
     def lock_all(self, names: Sequence[str | bytes], **options: object) -> Lock:
         """A lock of several names."""
         handle = self._make("lock_all", options, names=[in_hex(name) for name in names])
-        return Lock(self.driver, handle, [self._key(name) for name in names], self.options | options)
+        return self._kept(handle, [self._key(name) for name in names], self.options | options)
 
     def semaphore(self, name: str | bytes, permits: object, **options: object) -> Lock:
         """A lock of one slot of a semaphore."""
         handle = self._make("semaphore", options, name=in_hex(name), permits=permits)
-        return Lock(self.driver, handle, [self._key(name)], self.options | options, permits)
+        return self._kept(handle, [self._key(name)], self.options | options, permits)
 
     def election(self, name: str | bytes, **options: object) -> Election:
         """A candidate of an election."""
@@ -374,9 +375,16 @@ class Client:
         nodes: list[Json] = self.driver.call("diagnose", client=self.handle)["nodes"]
         return nodes
 
-    def close(self) -> None:
-        """Closes the client."""
-        self.driver.call("close", client=self.handle)
+    def close(self, limit_ms: int = 2000) -> None:
+        """Closes the client, and waits up to this long for the release of its locks, which it holds no more."""
+        answer = self.driver.call("close", client=self.handle, limit_ms=limit_ms)
+        for lock in self._locks:
+            if lock.handle in self.driver.held:
+                lock.abandoned(answer)
+
+    def _kept(self, handle: int, names: Sequence[bytes], options: Json, permits: object = None) -> Lock:
+        self._locks.append(Lock(self.driver, handle, names, options, permits))
+        return self._locks[-1]
 
     def _make(self, op: str, options: Json, **fields: object) -> int:
         handle: int = self.driver.call(op, client=self.handle, options=options, **fields)["handle"]

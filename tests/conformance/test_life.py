@@ -268,17 +268,43 @@ def test_inspect(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None
     assert client.inspect(name)["nodes"][0]["state"] == "foreign"
 
 
-@pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.lock_objects])
-def test_closed_client(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    client = drivers.start(face).client(node.urls)
-    lock, other = client.lock(name), client.lock(name)
+@every_face
+def test_closed_client(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    driver = drivers.start(face)
+    client, stranger = driver.client(nodes.urls), driver.client(nodes.urls)
+    lock, waiter, kept = client.lock(name), client.lock(name), stranger.lock(f"{name} of another client")
     lock.acquire()
+    kept.acquire()
+    waiting = waiter.start_acquire()
+    until(lambda: client.inspect(name)["waiting"], "it waits")
     client.close()
-    # Held locks stay held; nothing new begins.
-    lock.extend()
-    for call in (other.acquire, lambda: client.lock(name), lambda: client.inspect(name)):
-        with pytest.raises(LockError, match="closed") as closed:
+    assert not lock.state()["held"]
+    assert not nodes.has(name)
+    for call in (waiting.result, lambda: client.lock("new").acquire(), lambda: client.inspect(name)):
+        with pytest.raises(LockError, match="client is closed") as closed:
             call()
-        assert closed.value.code == "invalid_argument"
-    lock.release()
-    assert not node.has(name)
+        assert closed.value.code == "closed"
+    # Other clients of the process live on.
+    kept.extend()
+    kept.release()
+    again = stranger.lock(name)
+    again.acquire()
+    again.release()
+    client.close()
+
+
+@every_face
+def test_a_client_is_closed_within_its_limit(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    client = drivers.start(face).client(nodes.urls, ttl_ms=2000)
+    lock = client.lock(name)
+    lock.acquire()
+    for node in nodes:
+        node.freeze()
+    begun = time.monotonic()
+    client.close(limit_ms=300)
+    assert (time.monotonic() - begun) * 1000 < 300 + SLACK_MS
+    assert not lock.state()["held"]
+    for node in nodes:
+        node.thaw()
+    # The background goes on.
+    until(lambda: not nodes.has(name), "it is released")

@@ -11,11 +11,11 @@
 //! - won, but received after `valid_until`: the lock is released, and waiting goes on within the timeout;
 //! - the caller's runtime ends: as dropping;
 //! - the background cannot start: `unavailable`, before any request is sent;
-//! - redlock is shut down: the background's wait ends, drops its attempt, and answers `unavailable`;
+//! - redlock is shut down: the background's wait ends, drops its attempt, and answers `closed`;
 //! - a cluster gives the name's slot to another server: the attempt is made again there, with a fresh token, and the
 //!   front waits there from then on;
-//! - the client is closed: the same, with `invalid_argument`. A call in its first attempt receives this after the
-//!   attempt, unless it has won.
+//! - the client is closed: the same. A call in its first attempt receives this after the attempt, and what it has won is
+//!   released.
 //!
 //! After a split vote a call backs off for a random time before it tries again, in front of its queue too: the same
 //! calls would split the next vote.
@@ -120,7 +120,7 @@ enum Step {
 
 /// Returns the error of a call on a closed client.
 pub(crate) fn closed() -> Error {
-    Error::invalid("the client is closed; make a new one")
+    Error::new(ErrorKind::Closed, "the client is closed; make a new one")
 }
 
 /// Acquires within the spec's timeout.
@@ -149,7 +149,15 @@ async fn attempt(
 
 fn shut_down(context: &LockContext) -> Error {
     let message = "redlock is shut down in this process, so no lock can be acquired";
-    Error::new(ErrorKind::Unavailable, message).with_name(context.spec.name.bytes())
+    Error::new(ErrorKind::Closed, message).with_name(context.spec.name.bytes())
+}
+
+/// Returns the error of a call whose process or client has ended.
+fn ended(context: &LockContext) -> Option<Error> {
+    if context.process.shutdown.has_started() {
+        return Some(shut_down(context));
+    }
+    context.client.has_started().then(|| closed().with_name(context.spec.name.bytes()))
 }
 
 impl Acquire {
@@ -157,15 +165,11 @@ impl Acquire {
     ///
     /// # Errors
     ///
-    /// `unavailable` if the background cannot be started, or redlock is shut down.
+    /// `unavailable` if the background cannot be started; `closed` if redlock is shut down or the client is closed.
     pub(crate) fn begin(context: LockContext) -> Result<Self, Error> {
         let now = context.process.clock.now();
         let mut meter = Meter::new(&context, now);
-        let mut refusal = if context.process.shutdown.has_started() {
-            Err(shut_down(&context))
-        } else {
-            context.process.background.start().map(drop)
-        };
+        let mut refusal = ended(&context).map_or_else(|| context.process.background.start().map(drop), Err);
         meter.record_result(&mut refusal);
         refusal?;
         let timeout = context.spec.settings.timeout;
@@ -251,7 +255,8 @@ impl Acquire {
     ///
     /// # Errors
     ///
-    /// `unavailable` for a timeout of zero, which has no second try, and once redlock is shut down.
+    /// `unavailable` for a timeout of zero, which has no second try; `closed` once redlock is shut down or the client is
+    /// closed.
     pub(crate) fn activate(mut self, owner: LeaseOwner) -> Result<Result<LeaseOwner, Self>, Error> {
         if owner.activate() {
             self.meter.record_acquired(owner.lease().fence);
@@ -269,8 +274,8 @@ impl Acquire {
 
     /// Returns whether a call whose lock has expired goes on.
     fn after_late(&self) -> Result<(), Error> {
-        if self.context.process.shutdown.has_started() {
-            return Err(shut_down(&self.context));
+        if let Some(error) = ended(&self.context) {
+            return Err(error);
         }
         if self.is_one_try() {
             let message =

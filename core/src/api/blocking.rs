@@ -37,6 +37,7 @@ use crate::hold;
 use crate::hold::lease::Lease;
 use crate::hold::owner::LeaseOwner;
 use crate::options::{Options, Protocol};
+use crate::process::Process;
 use crate::process::shutdown::Ending;
 use crate::protocol::shape::Shape;
 
@@ -123,7 +124,7 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// `invalid_argument` if the client is closed, `unavailable` if the system cannot create a thread or an event queue.
+    /// `closed` if the client is closed, `unavailable` if the system cannot create a thread or an event queue.
     pub fn diagnose(&self) -> Result<Vec<Diagnosis>, Error> {
         let client = self.0.clone();
         self.drive(async move { client.diagnose().await })
@@ -135,6 +136,13 @@ impl Redlock {
     ) -> Result<T, Error> {
         let (process, set) = self.0.session().nodes()?;
         drive(&Caller { process: &process, runtime: None, seats: Some(&set.seats) }, call)?
+    }
+
+    /// Closes the client and its clones, and releases their locks; see [`crate::Redlock::close`].
+    pub fn close(self, limit: Duration) {
+        let closing = self.0.closing(limit);
+        // Without a thread or an event queue, the background goes on alone.
+        drop(drive(&Caller { process: &Process::current(), runtime: None, seats: None }, closing));
     }
 }
 

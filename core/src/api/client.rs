@@ -1,6 +1,7 @@
 //! The client: its nodes, and the default options of its locks. A program makes one client and clones it freely.
 
 use std::fmt;
+use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,10 @@ use crate::protocol::shape::Shape;
 
 /// The environment variable that [`Redlock::from_env`] reads.
 const ENVIRONMENT: &str = "REDLOCK_URLS";
+
+/// How long the releases of a client that is closed run as calls. The background then goes on with them, as with all that
+/// is pending.
+const RELEASES: Duration = Duration::from_millis(500);
 
 /// A client for one set of nodes: one server, or several independent servers. Of several, a quorum must agree.
 ///
@@ -235,7 +240,7 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// `invalid_argument` if the client is closed, `unavailable` if the background thread cannot be started. A node that
+    /// `closed` if the client is closed, `unavailable` if the background thread cannot be started. A node that
     /// cannot be asked is part of the result, not an error.
     ///
     /// # Examples
@@ -259,12 +264,47 @@ impl Redlock {
         diagnose::diagnose(&self.0).await
     }
 
-    /// Closes this client and its clones. From now on, their locks cannot be acquired: new and waiting calls fail with
-    /// `invalid_argument`. Held locks stay held. Hidden: for the bindings, because their languages do not drop objects
-    /// in time.
+    /// Closes this client and its clones: calls that wait end with `closed`, as do new ones, and the locks that were
+    /// acquired with it are released. Other clients live on, also those of the same nodes.
+    ///
+    /// From the call on, none of its locks is held. It waits up to `limit` for the nodes to answer. The background goes on
+    /// with what they have not answered by then, and such a lock expires after its ttl at the latest.
+    ///
+    /// A client that is dropped closes its connections without this; its guards keep their locks.
+    ///
+    /// Cancel safe: what is begun goes on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// use redlock::{ErrorKind, Redlock};
+    /// use std::time::Duration;
+    ///
+    /// let redlock = Redlock::new("memory://close-example")?;
+    /// let guard = redlock.lock("report").await?;
+    /// let report = redlock.lock("report");
+    /// redlock.close(Duration::from_secs(1)).await;
+    /// assert!(!guard.is_held());
+    /// assert_eq!(report.acquire().await.unwrap_err().kind(), ErrorKind::Closed);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn close(self, limit: Duration) {
+        self.closing(limit).await;
+    }
+
+    /// Does as [`Redlock::close`], and begins at once. Hidden: for the bindings.
     #[doc(hidden)]
-    pub fn close(&self) {
-        self.0.close();
+    pub fn closing(&self, limit: Duration) -> impl Future<Output = ()> + Send + use<> {
+        self.0.close(limit)
+    }
+
+    /// Does as [`Redlock::close`], and does not wait. Hidden: for the bindings.
+    #[doc(hidden)]
+    pub fn close_now(&self) {
+        drop(self.closing(RELEASES));
     }
 
     /// Returns the addresses of the nodes, without user names or passwords. Hidden: for the bindings.

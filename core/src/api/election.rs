@@ -80,7 +80,8 @@ impl Election {
     ///
     /// - `forbidden`: nodes that refuse the credentials or rights rule out a quorum.
     /// - `unavailable`: redlock is shut down in this process, or the system gives no thread.
-    /// - `invalid_argument`: a wrong name or option, or a closed client.
+    /// - `invalid_argument`: a wrong name or option.
+    /// - `closed`: the client is closed.
     ///
     /// # Cancel safety
     ///
@@ -115,7 +116,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// `invalid_argument` for a wrong name or a closed client; `unavailable` if the system gives no thread.
+    /// `invalid_argument` for a wrong name, `closed` if the client is closed; `unavailable` if the system gives no thread.
     ///
     /// # Cancel safety
     ///

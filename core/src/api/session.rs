@@ -1,7 +1,11 @@
 //! The state that a client and its locks share: addresses, default options, and in each process the nodes.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use crate::acquire;
 use crate::address::{Address, Addresses, Origin};
@@ -10,10 +14,12 @@ use crate::options::{Options, Settings};
 use crate::process::Process;
 use crate::process::context::{LockContext, Spec};
 use crate::process::nodes::NodeSet;
+use crate::process::schedule::Releasing;
 use crate::process::shutdown::Ending;
 use crate::protocol::name::Name;
 use crate::protocol::shape::{Names, Shape};
 use crate::sys::fork::{PerProcess, Pid};
+use crate::sys::future::join_all;
 
 /// The state that a client and its locks share.
 #[derive(Debug)]
@@ -60,13 +66,22 @@ impl Session {
         self.addresses.iter().map(ToString::to_string).collect()
     }
 
-    /// Closes the client; see [`Redlock::close`](crate::Redlock::close).
-    pub(crate) fn close(&self) {
+    /// Closes the client and begins to release its locks; see [`Redlock::close`](crate::Redlock::close). What is returned
+    /// waits for the releases.
+    pub(crate) fn close(&self, limit: Duration) -> impl Future<Output = ()> + Send + use<> {
         self.closed.store(true, Ordering::Relaxed);
-        if let Ok(local) = self.local(Pid::now()) {
+        let releases = self.local(Pid::now()).ok().and_then(|local| {
             let set = local.set().take();
             drop(set);
             local.ending.start();
+            let releases = local.process.schedule.release_of(&local.ending);
+            (!releases.is_empty()).then(|| released(&local.process, releases, limit))
+        });
+        async move {
+            if let Some(released) = releases {
+                // Without a background, nothing is sent, and the locks expire.
+                drop(released.await);
+            }
         }
     }
 
@@ -143,6 +158,21 @@ impl Session {
             Ok(ProcessLocal::new(process, set))
         })
     }
+}
+
+/// Runs `releases` in the background for up to `limit`. What is left then is dropped, and so becomes pending.
+fn released(process: &Process, releases: Vec<Releasing>, limit: Duration) -> oneshot::Receiver<()> {
+    let (sender, receiver) = oneshot::channel();
+    let clock = process.clock.clone();
+    process.background.spawn(async move {
+        tokio::select! {
+            biased;
+            _ = join_all(releases) => {}
+            () = clock.sleep(limit) => {}
+        }
+        let _ = sender.send(());
+    });
+    receiver
 }
 
 impl ProcessLocal {

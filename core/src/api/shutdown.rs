@@ -5,6 +5,8 @@ use std::pin::pin;
 use std::thread;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use crate::process::Process;
 use crate::process::shutdown::PendingWork;
 use crate::sys::log_queue;
@@ -15,15 +17,16 @@ const LIMIT: Duration = Duration::from_millis(500);
 /// The turns of the background after which a cancelled call and its wait are dropped, and their releases are pending.
 const TURNS: usize = 8;
 
-/// Releases every lock held by this process, ends its waiting calls with an `unavailable` error, and waits up to 500 ms
-/// for the servers. Locks that could not be released expire after their ttl.
+/// Releases every lock held by this process, ends its waiting calls with a `closed` error, and waits up to 500 ms for
+/// the servers. Locks that could not be released expire after their ttl.
 ///
 /// Call it at the end of `main`. A guard that is dropped there only queues its release, and the process may end before
 /// the release is sent. A program that awaits [`Guard::release`](crate::Guard::release) for each guard does not need
 /// this call.
 ///
-/// The call blocks, even in async code. It is final: waiting calls do not get their locks, and no lock can be acquired
-/// any more. Another call does nothing.
+/// The call blocks, even in async code; [`shutdown_async`] does not. It is final, and for all clients of the process;
+/// [`Redlock::close`](crate::Redlock::close) ends one. Waiting calls do not get their locks, and no lock can be acquired any
+/// more. Another call does nothing.
 ///
 /// # Examples
 ///
@@ -64,6 +67,31 @@ pub fn shutdown() {
     }
     if background.is_some() || process.shutdown.has_pending_work() {
         wait(&process);
+    }
+}
+
+/// Does as [`shutdown`], and lets the runtime go on meanwhile. Cancel safe: what is begun goes on.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redlock::Error> {
+/// let redlock = redlock::Redlock::new("memory://shutdown-async-example")?;
+/// let guard = redlock.lock("report").await?;
+/// redlock::shutdown_async().await;
+/// assert!(!guard.is_held());
+/// # Ok(())
+/// # }
+/// ```
+pub async fn shutdown_async() {
+    let (sender, receiver) = oneshot::channel();
+    let end = move || {
+        shutdown();
+        let _ = sender.send(());
+    };
+    if thread::Builder::new().spawn(end).is_ok() {
+        drop(receiver.await);
     }
 }
 

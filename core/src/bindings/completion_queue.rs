@@ -300,6 +300,22 @@ impl Queue {
         self.start_release(object.take_lease(self.current_pid()?).unwrap_or(None), lock::ignore_unconfirmed)
     }
 
+    /// Closes a client, and starts a call that waits up to `limit` for the release of its locks; see [`Redlock::close`].
+    ///
+    /// # Errors
+    ///
+    /// `unavailable` if the background cannot be started. The client is closed all the same.
+    pub fn close(&self, client: &Redlock, limit: Duration) -> Result<u64, Error> {
+        let closing = client.closing(limit);
+        self.current_pid()?;
+        let id = self.0.add_call(Call::Running(None, None));
+        self.spawn(id, move || async move {
+            closing.await;
+            Outcome::Finished(Ok(Taken::Completed))
+        })?;
+        Ok(id)
+    }
+
     /// Starts a diagnosis of a client's nodes. Its result is [`Taken::Diagnoses`].
     ///
     /// # Errors

@@ -1,12 +1,14 @@
 //! Inspection and diagnosis on the calling thread.
 
 use std::future::Future;
+use std::time::Duration;
 
 use crate::acquire::thread::{Caller, Stop, drive_unless};
 use crate::api::client::Redlock;
 use crate::api::diagnose::Diagnosis;
 use crate::api::inspect::LockView;
 use crate::error::Error;
+use crate::process::Process;
 
 /// Reads what the nodes show of `name`; see [`Redlock::inspect`]. Calls `interrupted`, if given, every 25 ms, and
 /// ends if that fails.
@@ -59,4 +61,22 @@ fn drive_of<T: Send + 'static, E>(
 ) -> Result<T, Stop<E>> {
     let (process, set) = client.session().nodes()?;
     drive_unless(&Caller { process: &process, runtime: None, seats: Some(&set.seats) }, call, interrupted)
+}
+
+/// Closes a client and releases its locks; see [`Redlock::close`]. Calls `interrupted` as [`inspect`] does.
+///
+/// # Errors
+///
+/// That of `interrupted`; what was begun goes on.
+pub fn close<E>(
+    client: &Redlock,
+    limit: Duration,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<(), Stop<E>> {
+    let closing = client.closing(limit);
+    let closed = async move {
+        closing.await;
+        Ok(())
+    };
+    drive_unless(&Caller { process: &Process::current(), runtime: None, seats: None }, closed, interrupted)
 }

@@ -448,6 +448,8 @@ impl LockObject {
             Phase::Acquiring => return Err(self.already_held(ACQUIRING)),
             // The check above found this lease lost. That is final and has been reported.
             Phase::Held(current) if before.is_some_and(|before| Arc::ptr_eq(&before, current.owner.lease())) => true,
+            // Or its client was closed.
+            Phase::Held(current) if current.owner.lease().is_released() => true,
             Phase::Held(_) => return Err(self.already_held(HELD)),
         };
         let former = self.set_phase(&mut state, Phase::Acquiring);
@@ -518,7 +520,8 @@ impl LockObject {
 
     fn lease(&self, pid: Pid) -> Result<Arc<Lease>, Error> {
         match &self.local(pid).state().phase {
-            Phase::Held(current) => Ok(Arc::clone(current.owner.lease())),
+            // Its client may have been closed.
+            Phase::Held(current) if !current.owner.lease().is_released() => Ok(Arc::clone(current.owner.lease())),
             _ => Err(self.not_held()),
         }
     }

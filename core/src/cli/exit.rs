@@ -54,11 +54,11 @@ impl Exit {
     pub(crate) fn of(error: &Error) -> Self {
         match error.kind() {
             ErrorKind::Timeout => Self::HELD,
-            ErrorKind::Unavailable => Self::UNAVAILABLE,
+            ErrorKind::Unavailable | ErrorKind::Closed => Self::UNAVAILABLE,
             ErrorKind::Forbidden => Self::FORBIDDEN,
             ErrorKind::Lost | ErrorKind::NotHeld => Self::LOST,
             ErrorKind::InvalidArgument => Self::USAGE,
-            ErrorKind::AlreadyHeld => Self::BUG,
+            ErrorKind::AlreadyHeld | ErrorKind::Internal => Self::BUG,
         }
     }
 
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn each_kind_of_error_has_its_code() {
         let codes = ErrorKind::ALL.map(|kind| Exit::of(&Error::new(kind, "")).code());
-        assert_eq!(codes, [75, 69, 77, 76, 76, 70, 64]);
+        assert_eq!(codes, [75, 69, 77, 76, 76, 70, 69, 64, 70]);
     }
 
     #[test]

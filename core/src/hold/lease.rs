@@ -308,6 +308,11 @@ impl Lease {
         state.phase == Phase::Held && now < state.valid_until
     }
 
+    /// Returns whether its release has begun.
+    pub(crate) fn is_released(&self) -> bool {
+        self.state().phase == Phase::Released
+    }
+
     /// Ends the lock if its validity has ended.
     pub(crate) fn expire_if_due(&self) -> Option<Unlogged> {
         let now = self.now();

@@ -88,7 +88,13 @@ fn over(lease: &Lease) -> Error {
 
 /// Releases the lock on the caller's runtime, or else in the background. Not for a forked child.
 pub(crate) async fn release(owner: LeaseOwner) -> Result<(), Error> {
-    let (process, begun) = (Arc::clone(&owner.lease().context.process), owner.lease().begin_release());
+    let begun = owner.lease().begin_release();
+    finish_release(owner.released(), begun).await
+}
+
+/// Does the rest of a release that has `begun`. Cancel safe: the background finishes it.
+pub(crate) async fn finish_release(lease: Arc<Lease>, begun: Result<ReleaseBegun, Error>) -> Result<(), Error> {
+    let process = Arc::clone(&lease.context.process);
     let (ownership, mut meter) = match begun {
         Ok(ReleaseBegun::Release(ownership, meter)) => (ownership, meter),
         Ok(ReleaseBegun::Already) => return Ok(()),
@@ -97,7 +103,7 @@ pub(crate) async fn release(owner: LeaseOwner) -> Result<(), Error> {
             return Err(error);
         }
     };
-    let result = release_keys(owner.released(), ownership).await;
+    let result = release_keys(lease, ownership).await;
     process.metrics.released(match &result {
         Ok(()) => ReleaseEnd::Released,
         Err(error) if error.kind() == ErrorKind::Lost => ReleaseEnd::Lost,

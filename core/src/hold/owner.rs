@@ -20,7 +20,7 @@ impl LeaseOwner {
     }
 
     /// Activates the lock for its user: from here on it is renewed, and its loss reported. Returns false if it has
-    /// expired or redlock is shut down: dropping it releases.
+    /// expired, its client is closed or redlock is shut down: dropping it releases.
     pub(crate) fn activate(&self) -> bool {
         let lease = self.lease();
         let process = &lease.context.process;
@@ -28,7 +28,8 @@ impl LeaseOwner {
         lease.meter.begin(process, process.clock.now());
         // This does not end the lease, which would be a loss of which its user is told.
         let late = !planted(Fault::LateGrant) && !lease.is_valid();
-        if late || process.shutdown.has_started() {
+        let has_ended = || process.shutdown.has_started() || lease.context.client.has_started();
+        if late || has_ended() {
             lease.meter.cancel(process);
             return false;
         }
@@ -36,8 +37,8 @@ impl LeaseOwner {
             lease.begin_use();
         }
         lease.context.process.schedule.add(Arc::clone(lease) as _);
-        // A shutdown that began between the checks has not seen this lock on the schedule.
-        if process.shutdown.has_started() {
+        // What ended between the checks has not seen this lock on the schedule.
+        if has_ended() {
             lease.meter.cancel(process);
             return false;
         }

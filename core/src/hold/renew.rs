@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use crate::hold;
 use crate::hold::extend::{self, Extended, Wait};
 use crate::hold::lease::Lease;
 use crate::hold::restore;
 use crate::net::connections::Members;
 use crate::process::metrics::RenewalEnd;
-use crate::process::schedule::{Next, NotHeld, OwnHold, Timed, Unlogged};
+use crate::process::schedule::{Next, NotHeld, OwnHold, Releasing, Timed, Unlogged};
+use crate::process::shutdown::Ending;
 use crate::process::waiters::Waiters;
 use crate::protocol::shape::Names;
 use crate::sys::clock::Moment;
@@ -61,6 +63,18 @@ impl Timed for Lease {
     fn release_all(&self) {
         // The dropped claim lets the background release.
         drop(self.begin_release());
+    }
+
+    fn is_of(&self, client: &Arc<Ending>) -> bool {
+        Arc::ptr_eq(&self.context.client, client)
+    }
+
+    fn release(self: Arc<Self>) -> Releasing {
+        let begun = self.begin_release();
+        Box::pin(async move {
+            // It is closed whatever becomes of its locks; metrics and the log tell that.
+            drop(hold::finish_release(self, begun).await);
+        })
     }
 }
 

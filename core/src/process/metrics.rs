@@ -21,14 +21,24 @@ pub(crate) enum AcquireEnd {
     Timeout,
     Unavailable,
     Forbidden,
+    Closed,
     InvalidArgument,
+    Internal,
     /// The caller did not wait for it.
     Cancelled,
 }
 
 impl AcquireEnd {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Acquired, Self::Timeout, Self::Unavailable, Self::Forbidden, Self::InvalidArgument, Self::Cancelled];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Acquired,
+        Self::Timeout,
+        Self::Unavailable,
+        Self::Forbidden,
+        Self::Closed,
+        Self::InvalidArgument,
+        Self::Internal,
+        Self::Cancelled,
+    ];
 
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -36,14 +46,16 @@ impl AcquireEnd {
             Self::Timeout => "timeout",
             Self::Unavailable => "unavailable",
             Self::Forbidden => "forbidden",
+            Self::Closed => "closed",
             Self::InvalidArgument => "invalid_argument",
+            Self::Internal => "internal",
             Self::Cancelled => "cancelled",
         }
     }
 
     /// Returns whether the nodes, or the lack of their answers, ended the call.
     pub(crate) const fn is_answer(self) -> bool {
-        !matches!(self, Self::InvalidArgument | Self::Cancelled)
+        matches!(self, Self::Acquired | Self::Timeout | Self::Unavailable | Self::Forbidden)
     }
 }
 
@@ -53,6 +65,8 @@ impl From<ErrorKind> for AcquireEnd {
             ErrorKind::Timeout => Self::Timeout,
             ErrorKind::Forbidden => Self::Forbidden,
             ErrorKind::Unavailable => Self::Unavailable,
+            ErrorKind::Closed => Self::Closed,
+            ErrorKind::Internal => Self::Internal,
             ErrorKind::InvalidArgument | ErrorKind::Lost | ErrorKind::NotHeld | ErrorKind::AlreadyHeld => {
                 Self::InvalidArgument
             }

@@ -17,7 +17,9 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +29,7 @@ use crate::error::LostReason;
 use crate::fault::{Fault, planted};
 use crate::net::connections::Members;
 use crate::process::environment::Environment;
+use crate::process::shutdown::Ending;
 use crate::process::waiters::Waiters;
 use crate::protocol::backoff;
 use crate::protocol::name::Name;
@@ -68,7 +71,16 @@ pub(crate) trait Timed: fmt::Debug + Send + Sync {
 
     /// Releases it in the background.
     fn release_all(&self);
+
+    /// Whether it was acquired with this client.
+    fn is_of(&self, client: &Arc<Ending>) -> bool;
+
+    /// Begins to release it: from here on it is not held. What is returned does the rest.
+    fn release(self: Arc<Self>) -> Releasing;
 }
+
+/// The rest of a release that has begun.
+pub(crate) type Releasing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A lock that this process holds and waits for.
 #[derive(Clone, Debug)]
@@ -320,6 +332,17 @@ impl Schedule {
         }
     }
 
+    /// Begins to release every lock of `client`. What is returned does the rest.
+    pub(crate) fn release_of(&self, client: &Arc<Ending>) -> Vec<Releasing> {
+        let of_client = |item: &Item| match item {
+            Item::Lock(lease) if lease.is_of(client) => Some(Arc::clone(lease)),
+            _ => None,
+        };
+        // A release takes the lock off the schedule.
+        let leases: Vec<_> = self.entries().map.values().filter_map(of_client).collect();
+        leases.into_iter().map(Timed::release).collect()
+    }
+
     /// Removes an entry.
     pub(crate) fn remove(&self, entry: Option<(Moment, u64)>) {
         if let Some(entry) = entry {
@@ -448,6 +471,14 @@ mod tests {
         fn seek(&self, _: usize) {}
 
         fn release_all(&self) {}
+
+        fn is_of(&self, _: &Arc<Ending>) -> bool {
+            false
+        }
+
+        fn release(self: Arc<Self>) -> Releasing {
+            Box::pin(async {})
+        }
     }
 
     #[tokio::test]

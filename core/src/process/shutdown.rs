@@ -5,7 +5,7 @@
 //! States of a process:
 //!
 //! - *running*: it can acquire locks.
-//! - *ending*, for good: it acquires no lock, and each waiting call is answered at once with `unavailable`.
+//! - *ending*, for good: it acquires no lock, and each waiting call is answered at once with `closed`.
 //!
 //! In Python that answer reaches no code, because threads must not return into an interpreter that is being torn down.
 //! So lock objects park their threads, except the one that ends the process. The queues of event loops drop their

@@ -69,8 +69,8 @@ async fn in_async_programs_too() {
     let diagnoses = redlock.diagnose().await.unwrap();
     assert!(diagnoses.iter().all(|diagnosis| diagnosis.level() == Level::Ok), "{diagnoses:?}");
     assert!(found(&diagnoses[1], "connection").1.contains("in this process"));
-    redlock.close();
-    assert_eq!(redlock.diagnose().await.unwrap_err().code(), "invalid_argument");
+    redlock.clone().close(SLACK).await;
+    assert_eq!(redlock.diagnose().await.unwrap_err().code(), "closed");
 }
 
 #[test]

@@ -315,7 +315,9 @@ fn errors_and_views() {
         ErrorKind::Lost,
         ErrorKind::NotHeld,
         ErrorKind::AlreadyHeld,
+        ErrorKind::Closed,
         ErrorKind::InvalidArgument,
+        ErrorKind::Internal,
     ];
     assert_eq!(kinds, ErrorKind::ALL);
     let reasons =

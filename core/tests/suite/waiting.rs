@@ -713,7 +713,8 @@ async fn calls_that_wait_end_when_their_client_is_closed() {
         let thread = std::thread::spawn(move || blocking.lock(NAME).acquire().err().unwrap());
         eventually("the last ones wait", || told(&servers[0]) == 2 * told_of_each(&servers[0]));
         let closed = Instant::now();
-        closing.close();
+        closing.close(SLACK).await;
+        assert!(!held.is_held());
         let mut errors = Vec::new();
         for call in calls {
             errors.push(end(call).await.unwrap_err());
@@ -722,14 +723,12 @@ async fn calls_that_wait_end_when_their_client_is_closed() {
         errors.push(thread.join().unwrap());
         assert!(closed.elapsed() < SLACK, "{:?}", closed.elapsed());
         for error in errors {
-            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
             assert!(error.to_string().contains("the client is closed; make a new one"), "{error}");
         }
         assert!(!survivor.is_finished(), "it has another client");
         all(&servers, &["DEL", NAME]);
         within(BACKSTOP, "of another client", survivor).await.release().await.unwrap();
-        held.extend().await.unwrap();
-        held.release().await.unwrap();
         eventually("no key is left", || servers.iter().all(|server| server.get(NAME).is_none()));
     }
 }
@@ -749,9 +748,10 @@ async fn a_lock_that_is_won_while_its_client_is_closed_does_not_leak() {
             if turn % 2 == 0 {
                 tokio::task::yield_now().await;
             }
-            closing.close();
+            closing.close(SLACK).await;
             match end(waiter).await {
-                Ok(guard) => guard.release().await.unwrap(),
+                // It is released, as every lock of the client.
+                Ok(guard) => assert!(!guard.is_held()),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}"),
             }
             release.await.unwrap().unwrap();

@@ -151,8 +151,8 @@ const ops = {
     lose(locks.get(lock), reason);
     return {};
   },
-  close({ client }) {
-    clients.get(client).close();
+  async close({ client, limit_ms }) {
+    await clients.get(client).close({ limit: limit_ms });
     return {};
   },
 };

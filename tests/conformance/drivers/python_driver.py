@@ -129,7 +129,7 @@ class Driver:
             case "cancel" if self.is_async:
                 self.calls[of["call"]].cancel()
             case "close":
-                await done(client.close())
+                await done((client.aclose if self.is_async else client.close)(limit=of["limit_ms"] / 1000))
             case _:
                 raise ValueError(f"no such op on this face: {op}")
         return {}

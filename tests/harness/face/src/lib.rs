@@ -148,6 +148,11 @@ impl Client {
     pub async fn diagnose(&self) -> Result<Vec<Diagnosis>, Error> {
         call!(self, client => client.diagnose())
     }
+
+    /// Closes it, and waits up to `limit` for the release of its locks.
+    pub async fn close(self, limit: Duration) {
+        call!(self, client => client.close(limit));
+    }
 }
 
 /// What guards of both protocols tell, whoever owns them.

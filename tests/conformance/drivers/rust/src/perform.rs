@@ -429,7 +429,11 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
             with!(&*guard()?, guard => guard.lose(reason));
             json!({})
         }
-        "close" => CLIENTS.take(request.client).map(|_| json!({}))?,
+        "close" => {
+            let (client, _) = client()?;
+            client.close(Duration::from_millis(request.limit_ms)).await;
+            json!({})
+        }
         _ => return Err("no such op on this face".into()),
     })
 }
