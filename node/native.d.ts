@@ -113,7 +113,7 @@ export declare function diagnose(queue: number, client: Client): Started
  */
 export declare function drain(queue: number, takes: boolean): Array<number>
 
-/** Drops the object `lock` if it exists, and releases it if it is held. */
+/** Drops the object `lock` if it exists. If it is held, the lock stays held until the environment ends. */
 export declare function dropLock(queue: number, lock: number): void
 
 /** Starts an extension to `ttl`, or by the ttl in force. */

@@ -98,6 +98,7 @@ events! {
     LOCK_LOST = Event::new("lock_lost", Topic::Lock, Level::WARN, &["name", "reason"]);
     WAITS_FOR_OWN_PROCESS =
         Event::new("waits_for_own_process", Topic::Lock, Level::WARN, &["name", "label", "age"]);
+    LOCK_ABANDONED = Event::new("lock_abandoned", Topic::Lock, Level::WARN, &["name"]).for_person();
     LISTS_DIFFER =
         Event::new("lists_differ", Topic::Lock, Level::WARN, &["name", "nodes", "other_nodes"]).for_person();
     QUARANTINE_AWAITED = Event::new("quarantine_awaited", Topic::Lock, Level::INFO, &["name", "nodes", "wait"]);

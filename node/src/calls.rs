@@ -10,7 +10,7 @@ use napi::bindgen_prelude::{Either, Either5, Function, Object};
 use napi_derive::napi;
 use redlock::Error;
 use redlock::bindings::completion_queue::{Completion, Queue as Completions, Taken};
-use redlock::bindings::lock_object::LockObject;
+use redlock::bindings::lock_object::{AbandonedHold, LockObject};
 use redlock::bindings::options::Unit;
 
 use crate::client::{Client, LockView, Name, Names, NodeDiagnosis, Template, bytes, read_permits};
@@ -43,6 +43,8 @@ pub(crate) struct Calls {
     /// The number of calls that JavaScript waits for. The process is kept alive while there are any.
     pending: Cell<u64>,
     objects: RefCell<BTreeMap<i64, Arc<LockObject>>>,
+    /// Locks that stay held until the environment ends, because their objects were garbage-collected.
+    abandoned: RefCell<Vec<AbandonedHold>>,
 }
 
 /// The id of the started call, or the reason why it could not start.
@@ -71,6 +73,7 @@ impl Queue {
             events,
             pending: Cell::default(),
             objects: RefCell::default(),
+            abandoned: RefCell::default(),
         });
         if let Some(fd) = calls.completions.sockets()
             && let Some(sockets) = Sockets::watch(env, fd, Rc::downgrade(&calls), &drain, &resource)?
@@ -119,6 +122,13 @@ impl Calls {
 
     pub(crate) fn remove(&self, lock: i64) -> Option<Arc<LockObject>> {
         self.objects.borrow_mut().remove(&lock)
+    }
+
+    /// Keeps a hold whose object was garbage-collected, and forgets those that have ended.
+    pub(crate) fn keep(&self, hold: AbandonedHold) {
+        let mut abandoned = self.abandoned.borrow_mut();
+        abandoned.retain(AbandonedHold::is_held);
+        abandoned.push(hold);
     }
 
     /// Counts a call that was started, and returns what JavaScript is told.

@@ -154,12 +154,13 @@ impl NativeEvent {
     }
 }
 
-/// Whether the process has not warned yet of this, at this node. Some events come again with each try.
+/// Whether the process has not warned yet of this, at this node or lock. Some events come again with each try.
 fn is_first(record: &Record) -> bool {
     static WARNED: Mutex<BTreeSet<(&'static str, String)>> = Mutex::new(BTreeSet::new());
-    let node = record.fields.iter().find(|(field, _)| *field == "node").map(|(_, node)| node.clone());
+    let about =
+        record.fields.iter().find(|(field, _)| matches!(*field, "node" | "name")).map(|(_, about)| about.clone());
     let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
-    warned.len() < MOST_WARNINGS && warned.insert((record.event.code, node.unwrap_or_default()))
+    warned.len() < MOST_WARNINGS && warned.insert((record.event.code, about.unwrap_or_default()))
 }
 
 /// Takes the events of this environment. Leaves out those that neither are about one of `topics` nor warn.

@@ -22,11 +22,13 @@ pub fn make_lock(queue: i64, lock: i64, template: i64, names: Names, released: b
     Ok(())
 }
 
-/// Drops the object `lock` if it exists, and releases it if it is held.
+/// Drops the object `lock` if it exists. If it is held, the lock stays held until the environment ends.
 #[napi(catch_unwind)]
 pub fn drop_lock(queue: i64, lock: i64) -> napi::Result<()> {
-    let object = Calls::of(queue)?.remove(lock);
-    drop(object);
+    let calls = Calls::of(queue)?;
+    if let Some(hold) = calls.remove(lock).and_then(|object| object.abandon()) {
+        calls.keep(hold);
+    }
     Ok(())
 }
 

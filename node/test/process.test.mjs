@@ -170,12 +170,12 @@ test("servers that go down under held locks and pending calls are no unhandled r
   assert.equal(errors, "");
 });
 
-test("a held lock that is collected as garbage is released", async () => {
+test("a held lock that is collected as garbage stays held, with a warning, until the process ends", async () => {
   const name = fresh();
   const program = run(
     name,
     `
-      await redlock.lock(${JSON.stringify(name)}).acquire();
+      await redlock.lock(${JSON.stringify(name)}, { ttl: 1_000 }).acquire();
       const { signal } = await redlock.lock("kept").acquire();
       // This is in a function, because a module's own frame keeps its values alive.
       await (async () => {
@@ -188,12 +188,54 @@ test("a held lock that is collected as garbage is released", async () => {
     `,
     "--expose-gc",
   );
-  await until(() => program.output !== "");
-  await until(async () => (await server.ask("EXISTS", name, "watched")) === 0);
-  assert.equal(program.child.exitCode, null, "by the collection, not by the end of the process");
-  assert.equal(await server.ask("EXISTS", "kept"), 1, "whoever has the signal keeps the lock");
+  const warnings = () => program.errors.match(/\[REDLOCK_LOCK_ABANDONED\].*/g) ?? [];
+  await until(() => warnings().length === 2);
+  const left = () => server.ask("PTTL", name);
+  let [rises, before] = [0, await left()];
+  await until(async () => {
+    const now = await left();
+    rises += now > before;
+    before = now;
+    assert.ok(now > 0, "it is held for as long as the process lives");
+    return rises > 3;
+  });
+  assert.equal(await server.ask("EXISTS", name, "watched", "kept"), 3);
   program.child.stdin.end();
   await ends(program);
+  assert.equal(await server.ask("EXISTS", name, "watched", "kept"), 0);
+  assert.deepEqual(
+    warnings().map((warning) => [name, "watched"].some((each) => warning.includes(each))),
+    [true, true],
+  );
+});
+
+test("a body that only waits for its signal keeps its lock", async () => {
+  const names = [fresh(), fresh()];
+  const program = run(
+    fresh(),
+    `
+      const [first, second] = ${JSON.stringify(names)};
+      // This is in a function, because a module's own frame keeps its values alive.
+      await (async () => {
+        await new Promise((runs) => {
+          const body = (signal) => new Promise((settle) => runs(signal.addEventListener("abort", settle)));
+          const bodies = [
+            redlock.lock(first, { ttl: 1_000 }).using(body),
+            redlock.locked(second, { ttl: 1_000, passLock: true }, ({ signal }) => body(signal))(),
+          ];
+          for (const running of bodies) running.catch(({ code }) => console.log(code));
+        });
+        await redlock.lock("garbage").acquire();
+      })();
+      setInterval(() => gc(), 10);
+    `,
+    "--expose-gc",
+  );
+  await until(() => program.errors.includes("REDLOCK_LOCK_ABANDONED"));
+  assert.equal(await server.ask("EXISTS", ...names), 2);
+  await server.ask("DEL", ...names);
+  await until(() => program.output === "lost\nlost\n");
+  program.child.kill();
 });
 
 test("a realm that is forgotten, as by a test runner, releases its locks", async () => {

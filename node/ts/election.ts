@@ -23,12 +23,6 @@ export interface Leader {
 }
 
 /**
- * The locks of all candidates that campaign or lead. A body that only waits for its signal would otherwise be garbage,
- * and with it the lock, which would be released.
- */
-const candidates = new Set<Lock>();
-
-/**
  * An election among all candidates that use its name, made by {@link Redlock.election}: at most one of them leads at
  * any moment.
  *
@@ -102,16 +96,11 @@ export class Election {
       throw new LockInvalidArgument("run(body) takes a function; a ttl is an option of the election");
     }
     const lock = this.#client.lock(this.#name, this.#options);
-    candidates.add(lock);
-    try {
-      while (await this.#campaign(lock)) {
-        const led = await this.#lead(lock, body);
-        if (led.isOver) return led.result;
-      }
-      return undefined;
-    } finally {
-      candidates.delete(lock);
+    while (await this.#campaign(lock)) {
+      const led = await this.#lead(lock, body);
+      if (led.isOver) return led.result;
     }
+    return undefined;
   }
 
   /**

@@ -72,13 +72,15 @@ const inspect = Symbol.for("nodejs.util.inspect.custom");
 
 /** The number of the last native object. */
 let lastNumber = 0;
-/** Drops the native object of a lock that is garbage-collected, and so releases it. */
+/** Drops the native object of a lock that is garbage-collected. A held lock stays held. */
 const collected = new FinalizationRegistry<number>((number) => dropLock(queue(), number));
 
 const UTF_8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
-/** Keeps a lock alive while its signal is in use: a lock that is garbage-collected is released. */
+/** Keeps a lock alive while its signal is in use, which nothing would abort otherwise. */
 const holders = new WeakMap<AbortSignal, Lock>();
+/** The locks whose bodies run. A body that only waits for its signal would otherwise be garbage, and its lock too. */
+const entered = new Set<Lock>();
 
 /**
  * A lock by name, made by {@link Redlock.lock}. {@link Redlock.lockAll} makes one of several names, and
@@ -87,9 +89,9 @@ const holders = new WeakMap<AbortSignal, Lock>();
  * One object is one holder: acquiring it while it is held fails with `already_held`, and two objects of one name
  * exclude each other, in one process too. It can be acquired again after it was released or lost.
  *
- * Keep the object while the lock should be held: a lock that is garbage-collected while held is released. A held lock
- * does not keep the process alive. It is released when the process ends by itself or by `process.exit`, as far as the
- * servers answer within 500 ms.
+ * Keep the object until the release. A lock whose object is garbage-collected stays held and renewed, with a warning of
+ * the process, because nothing can release it any more. A held lock does not keep the process alive. It is released
+ * when its worker or the process ends by itself or by `process.exit`, as far as the servers answer within 500 ms.
  *
  * @example
  * ```ts
@@ -400,12 +402,15 @@ export class Lock {
    */
   async hold<T>(body: () => T | PromiseLike<T>): Promise<T> {
     let result: T;
+    entered.add(this);
     try {
       result = await body();
     } catch (error) {
       // The body's own error says more than the loss of the lock, and may be about it.
       await this.#leave().catch((lost: unknown) => noteLoss(error, lost));
       throw error;
+    } finally {
+      entered.delete(this);
     }
     await this.#leave();
     return result;

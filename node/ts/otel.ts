@@ -77,7 +77,8 @@ let ends: (() => void)[] = [];
  * Two spans are children of the span in which a lock is acquired. `redlock.acquire` lasts as long as the call, with the
  * attributes `redlock.name` and `redlock.outcome`, and if it succeeds `redlock.fence`. Unless it is cancelled or refused,
  * it also has `redlock.contended` and `redlock.waits` (how often it had to wait). `redlock.hold` lasts until the lock is
- * released or lost, with the attributes `redlock.name`, `redlock.fence` and `redlock.end` (`released` or `lost`).
+ * released or lost, with the attributes `redlock.name`, `redlock.fence` and `redlock.end` (`released`,
+ * `lost` or `abandoned`).
  *
  * Call it once the SDK has started. Locks that are held already are not traced. Another call replaces the former one.
  * Without a call, nothing is added to any lock.
@@ -188,13 +189,14 @@ class Hold {
   }
 
   /** Ends the span, unless it has ended. */
-  end(loss?: LockLost): void {
+  end(how: "released" | "abandoned" | LockLost = "released"): void {
     if (this.#isOver) return;
     this.#isOver = true;
     collected.unregister(this);
     harmless(() => {
-      this.#span.setAttribute("redlock.end", loss === undefined ? "released" : "lost");
-      if (loss !== undefined) this.#span.setStatus({ code: SpanStatusCode.ERROR, message: loss.message });
+      const isLost = how instanceof LockLost;
+      this.#span.setAttribute("redlock.end", isLost ? "lost" : how);
+      if (isLost) this.#span.setStatus({ code: SpanStatusCode.ERROR, message: how.message });
       this.#span.end();
     });
   }
@@ -202,8 +204,8 @@ class Hold {
 
 /** The present hold of each lock that is traced. */
 const holds = new WeakMap<Lock, Hold>();
-/** A lock that is garbage-collected while it is held is released. */
-const collected = new FinalizationRegistry<Hold>((hold) => hold.end());
+/** A lock that is garbage-collected while it is held stays held, and nobody hears of its end. */
+const collected = new FinalizationRegistry<Hold>((hold) => hold.end("abandoned"));
 
 /** Replaces the methods of locks by methods that make spans. Returns what undoes it. */
 function traceLocks(tracer: Tracer): () => void {

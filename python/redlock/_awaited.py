@@ -244,7 +244,7 @@ class Lock(OnlyAsyncWith, _native.Handle):
 
     async def __aenter__(self) -> Self:
         loop, queue = _calls.current()
-        number = queue.acquire(self)
+        number = queue.enter(self)
         self._watch_in(queue, begins=True)
         reference = self._queue = queue.reference
         future = queue.futures[number] = loop.create_future()

@@ -55,7 +55,7 @@ class Lock(BlockingLock):
         return None
 
     def __enter__(self) -> Self:
-        _wait(lambda queue: queue.acquire(self))
+        _wait(lambda queue: queue.enter(self))
         return self
 
     def __exit__(

@@ -44,7 +44,8 @@ class Lock(OnlyWith, _native.Lock):
     coroutine functions are refused with `TypeError`: their body would run after the release. `Redlock.locked` makes
     decorators that can do more.
 
-    It cannot be pickled or copied. If it is garbage-collected while held, it is released, with a `ResourceWarning`.
+    It cannot be pickled or copied. If it is garbage-collected after `acquire`, it stays held until the process ends,
+    with a `ResourceWarning`: nothing can release it any more. In a `with` block, it is released.
 
     >>> import redlock
     >>> client = redlock.Redlock("memory://lock")
@@ -108,11 +109,11 @@ class Lock(OnlyWith, _native.Lock):
         return other
 
     def _campaign(self, stop: Stop) -> None:
-        """Acquire without a timeout. Raises `Stopped` if `stop` begins before, in whichever thread or greenlet."""
+        """Enter the term of a candidate. Raises `Stopped` if `stop` begins before, in whichever thread or greenlet."""
         queue = _native.Queue()
         wait = _losses.waiting_for(queue.fileno(), _LOOK)
         with stop.calling(queue.wake):
-            number = queue.acquire(self, True, None)
+            number = queue.enter(self)
             try:
                 while not stop.begun:
                     wait()

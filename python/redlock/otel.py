@@ -17,6 +17,7 @@ span nor code that looks for one.
 >>> otel.uninstrument()
 """
 
+import atexit
 import functools
 import logging
 import math
@@ -69,6 +70,9 @@ def instrument(*, meter_provider: MeterProvider | None = None, tracer_provider: 
             _replace(kind, method, releasing, tracer)
     # The acquire of a candidate, which greenlets inherit.
     _replace(blocking.Lock, "_campaign", _acquiring, tracer)
+    # Behind what the program has registered, so before the end of its providers.
+    atexit.unregister(_at_exit)
+    atexit.register(_at_exit)
 
 
 def uninstrument() -> None:
@@ -278,11 +282,16 @@ def _fence(lock: _native.Handle) -> dict[str, int]:
 
 
 class _Hold:
-    """One hold of a lock, and its span. The span also ends when the lock is garbage-collected, or the process ends."""
+    """One hold of a lock, and its span. The span also ends when the lock is garbage-collected, or the process ends.
+
+    A collection releases the hold of a block. Any other hold goes on, but nothing is told of its end.
+    """
 
     def __init__(self, lock: _native.Handle, span: Span) -> None:
         self._span = span
-        self._finalizer = weakref.finalize(lock, _end, span, "released", None)
+        collected = "released" if lock._in_block else "abandoned"  # noqa: SLF001 - it is for this
+        self._finalizer = weakref.finalize(lock, _end, span, collected, None)
+        self._finalizer.atexit = False
         if lock not in _watched:
             _watched.add(lock)
             _losses.watch(lock, _lost)
@@ -399,6 +408,12 @@ def _replace(kind: type, name: str, wrap: Wrap, tracer: Tracer) -> None:
     method = getattr(kind, name)
     _replaced.append((kind, name, vars(kind).get(name)))
     setattr(kind, name, functools.wraps(method)(wrap(method, tracer)))
+
+
+def _at_exit() -> None:
+    """End the spans of the locks that the end of the process releases."""
+    for hold in list(_holds.values()):
+        hold.end("released")
 
 
 def _after_fork() -> None:

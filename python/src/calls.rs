@@ -77,6 +77,11 @@ impl Queue {
         Ok(self.queue.acquire(&handle.get().object, timeout)?)
     }
 
+    fn enter(&self, handle: &Bound<'_, Handle>) -> Result<u64, Raised> {
+        handle.get().prepare(handle.py())?;
+        Ok(self.queue.enter(&handle.get().object)?)
+    }
+
     #[pyo3(signature = (handle, ttl = None))]
     fn extend(&self, handle: &Bound<'_, Handle>, ttl: Option<Ttl>) -> Result<u64, Raised> {
         Ok(self.queue.extend(&handle.get().object, ttl.map(|ttl| ttl.0))?)

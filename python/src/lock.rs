@@ -10,7 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use redlock::bindings::Stop;
-use redlock::bindings::lock_object::LockObject;
+use redlock::bindings::lock_object::{AbandonedHold, LockObject};
 use redlock::bindings::options::Scope;
 use redlock::{Error, ErrorKind};
 
@@ -39,8 +39,13 @@ impl Handle {
         self.provider.as_ref().map_or(Ok(()), |provider| Provider::prepare(provider.bind(py)))
     }
 
-    fn warn(&self, py: Python<'_>) -> PyResult<()> {
-        let message = format!("lock {} was garbage-collected while held; releasing it", self.title.shown(py)?);
+    fn warn(&self, py: Python<'_>, stays_held: bool) -> PyResult<()> {
+        let what_now = if stays_held {
+            "and stays held; keep the object and release it, or use `with`"
+        } else {
+            "in its block; releasing it"
+        };
+        let message = format!("lock {} was garbage-collected while held {what_now}", self.title.shown(py)?);
         PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &CString::new(message)?, 1)
     }
 }
@@ -130,6 +135,12 @@ impl Handle {
         self.object.waited().map(|waited| (waited.is_contended, waited.waits))
     }
 
+    /// Whether the present hold was acquired for a block, so that the collection of the lock releases it.
+    #[getter(_in_block)]
+    fn in_block(&self) -> bool {
+        self.object.is_in_block()
+    }
+
     #[expect(clippy::unused_self, reason = "Python calls it on an object")]
     fn __reduce_ex__(&self, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let _ = protocol;
@@ -162,10 +173,12 @@ impl Drop for Handle {
         if !self.object.held() {
             return;
         }
+        // The object is dropped behind this, which releases the hold of a block.
+        let stays_held = self.object.abandon().map(AbandonedHold::leave).is_some();
         Python::attach(|py| {
             // The object may be dropped while an exception propagates, and the exception must not get lost.
             let underway = PyErr::take(py);
-            if let Err(error) = self.warn(py) {
+            if let Err(error) = self.warn(py, stays_held) {
                 error.write_unraisable(py, None);
             }
             if let Some(underway) = underway {
@@ -325,7 +338,7 @@ impl Lock {
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>, Raised> {
         slf.as_super().get().prepare(slf.py())?;
-        Self::block(slf, |object, signals| object.acquire_telling(None, warn_in_loop, signals.check()))?;
+        Self::block(slf, |object, signals| object.enter(warn_in_loop, signals.check()))?;
         Ok(slf.clone())
     }
 

@@ -26,6 +26,8 @@ PATIENT = math.inf
 """The patience of a call without a timeout."""
 
 NEVER: Times = (math.inf, math.inf)
+LINGERING = 0.1
+"""How long the key of a lock may stay that has expired."""
 GRAIN = 0.005
 """The difference between the test's and the engine's readings of the clock."""
 
@@ -119,9 +121,12 @@ class World:
         state = self.locks[number].state
         yield {"held": "done", "released": "not_held"}.get(state, state), self
 
-    def collect(self, number: int) -> Outcomes:
-        """Forget the object, and make another."""
-        yield ("warned" if self.locks[number].held else "done"), self.lock(number, Lock())
+    def collect(self, number: int, left_to: Owner) -> Outcomes:
+        """Forget the object, and make another. A held lock stays held: from here on, its keys are another owner's."""
+        lock = self.locks[number]
+        ends = lock.end[0], lock.end[1] + LINGERING
+        left = self.put(self.having(number), left_to, ends) if lock.held else self
+        yield ("warned" if lock.held else "done"), left.lock(number, Lock())
 
     def close(self, *numbers: int) -> "World":
         """Release what these hold, with their client."""

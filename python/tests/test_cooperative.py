@@ -147,6 +147,9 @@ def skips(amount):
 print(work(1), skips(2))
 with lock:
     print(skips(3))
+# As after an exception between the entry and the body.
+client.lock(name, ttl=60).__enter__()
+until(lambda: client.inspect(name).state == "free", limit_s=5)
 """
     assert cooperative(program) == "timeout\nalready_held\nnot_held\nTrue\n2 3\nSkipped.SKIPPED\n"
 

@@ -441,7 +441,8 @@ def test_a_client_that_its_function_leads_to_is_collected(
         def __init__(self) -> None:
             self.service = Service(server, name)
             self.client = redlock.Redlock(url, credentials=self.login, timeout=0)
-            self.lock = self.client.lock(name)
+            # It stays held without its object, but not for ever.
+            self.lock = self.client.lock(name, ttl=1, max_hold=1.5)
 
         def login(self) -> Any:
             if fails:

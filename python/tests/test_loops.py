@@ -313,15 +313,17 @@ assert not lock.held
 lock = aclient.lock(name)
 run(lock.acquire())
 lock.check()
-# Held on, for another loop to release, or for whoever collects it.
+# Held on, for another loop to release.
 gc.collect()
 assert lock.held
 run(lock.extend())
 run(lock.release())
-run(lock.acquire())
+# A block that its loop does not leave ends with the lock.
+run(lock.__aenter__())
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     del lock
+    gc.collect()
 assert [warning.category for warning in caught] == [ResourceWarning]
 """,
     "closed before the acquire is over": """

@@ -66,6 +66,7 @@ class Machine(RuleBasedStateMachine):
         self.closed = False
         self.story: list[str] = []
         self.locks: list[Any] = [None] * len(TTLS)
+        self.owners: dict[str, Owner] = {THEIRS: THEIRS, BRIEF: BRIEF}
         self.told = [0] * len(TTLS)
         self.fences = [0] * len(TTLS)
         self.worlds = {World((None,) * count, (Lock(),) * len(TTLS))}
@@ -77,8 +78,10 @@ class Machine(RuleBasedStateMachine):
 
     def make(self, number: int) -> None:
         ttl, told = TTLS[number], self.told
+        label = f"{number} of {len(self.owners)}"
+        self.owners[label] = number
         lock = self.clients[number in SECOND].lock(
-            self.name, ttl=ttl, timeout=0, label=str(number), auto_renew=ttl == LONG, node_timeout=min(5, 0.9 * ttl)
+            self.name, ttl=ttl, timeout=0, label=label, auto_renew=ttl == LONG, node_timeout=min(5, 0.9 * ttl)
         )
 
         def tell(_: redlock.LockLost) -> None:
@@ -140,8 +143,7 @@ class Machine(RuleBasedStateMachine):
         """The owner of the key on each node, and how many losses were reported."""
 
         def owner(value: bytes | None) -> Owner:
-            text = None if value is None else value.decode()
-            return text if text in (None, THEIRS, BRIEF) else int(text.rsplit(":", 1)[1])
+            return None if value is None else self.owners[value.decode().rsplit(":", 1)[-1]]
 
         return tuple(owner(server.command("GET", self.name)) for server in self.servers), list(self.told)
 
@@ -337,7 +339,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=st.sampled_from([0, 1]))
     def collect(self, number: int) -> None:
-        """Forget an object, which releases its lock, and make another."""
+        """Forget an object, whose lock stays held, and make another."""
+        left_to = THEIRS if TTLS[number] == LONG else BRIEF
 
         def drop() -> str:
             with warnings.catch_warnings(record=True) as caught:
@@ -346,7 +349,8 @@ class Machine(RuleBasedStateMachine):
                 gc.collect(1)  # an exception may still know it
             return "warned" if any(self.name in str(warning.message) for warning in caught) else "done"
 
-        self.judge(f"collect {number}", drop, lambda world, _: world.collect(number))
+        self.judge(f"collect {number}", drop, lambda world, _: world.collect(number, left_to))
+        self.owners = {label: left_to if owner == number else owner for label, owner in self.owners.items()}
         self.make(number)
 
     def teardown(self) -> None:

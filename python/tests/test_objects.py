@@ -5,6 +5,7 @@ import gc
 import pickle
 import subprocess
 import sys
+import time
 import weakref
 from datetime import timedelta
 from typing import Any, Unpack
@@ -34,34 +35,82 @@ def test_neither_pickled_nor_copied(client: redlock.Redlock, aclient: aio.Redloc
                 way(thing)
 
 
-def test_collected_while_held(client: redlock.Redlock, server: Server, name: str) -> None:
-    lock = client.lock(name)
-    lock.acquire()
-    with pytest.warns(ResourceWarning, match=name):
-        del lock
+TTL = 1
+STAYS: redlock.Options = {"ttl": TTL, "max_hold": 2.5}
+"""A program without a reference cannot release the lock, so `max_hold` ends it here: after more than two renewals."""
+
+
+def stays_held(server: Server, name: str) -> None:
+    """Waits for the end of a lock whose object is gone, and fails if it was not renewed until then."""
+    value = server.command("GET", name)
+    begun = time.monotonic()
     until(lambda: not server.has(name))
+    assert value is not None, "the collection has released it"
+    assert time.monotonic() - begun > TTL, "nothing has renewed it"
 
 
-def test_thousands_are_collected_while_held(client: redlock.Redlock, server: Server, name: str) -> None:
-    names = [f"{name}-{number}" for number in range(3_000)]
-    locks = [client.lock(name, ttl=60) for name in names]
+def test_collected_while_held(client: redlock.Redlock, server: Server, name: str) -> None:
+    lock = client.lock(name, **STAYS)
+    with lock:
+        pass
+    lock.acquire()
+    with pytest.warns(ResourceWarning, match=f"{name}.* stays held"):
+        del lock
+    stays_held(server, name)
+
+
+def test_what_is_called_without_a_name_for_the_lock(client: redlock.Redlock, server: Server, name: str) -> None:
+    with pytest.warns(ResourceWarning, match=name):
+        assert client.lock(name, **STAYS).acquire(blocking=False)
+    assert not client.lock(name).acquire(blocking=False), "it was lost as soon as it was acquired"
+    stays_held(server, name)
+
+
+def test_hundreds_are_collected_while_held(client: redlock.Redlock, server: Server, name: str) -> None:
+    names = [f"{name}-{number}" for number in range(300)]
+    locks = [client.lock(name, **STAYS) for name in names]
     assert all(lock.acquire() for lock in locks)
     with pytest.warns(ResourceWarning, match=name):
         locks.clear()
+    assert server.command("EXISTS", *names) == len(names)
     until(lambda: server.command("EXISTS", *names) == 0)
 
 
 async def test_collected_while_held_in_a_loop(aclient: aio.Redlock, server: Server, name: str) -> None:
-    lock = aclient.lock(name)
+    lock = aclient.lock(name, **STAYS)
     await lock.acquire()
     with pytest.warns(ResourceWarning, match=name):
+        del lock
+    stays_held(server, name)
+
+
+def test_collected_in_its_block(client: redlock.Redlock, server: Server, name: str) -> None:
+    """As after Ctrl-C between the entry and the body."""
+    lock = client.lock(name, ttl=60)
+    lock.acquire()
+    lock.release()
+    lock.__enter__()
+    with pytest.warns(ResourceWarning, match=f"{name}.* releasing it"):
         del lock
     until(lambda: not server.has(name))
 
 
+async def test_collected_in_its_block_in_a_loop(aclient: aio.Redlock, server: Server, name: str) -> None:
+    lock = aclient.lock(name, ttl=60)
+    await lock.__aenter__()
+    with pytest.warns(ResourceWarning, match=f"{name}.* releasing it"):
+        del lock
+    until(lambda: not server.has(name))
+
+
+def test_the_end_of_the_process_releases_what_was_collected(run: Run, server: Server, name: str) -> None:
+    assert run("client.lock(name, ttl=60).acquire()", "-W", "ignore::ResourceWarning").returncode == 0
+    assert not server.has(name)
+
+
 def test_collected_while_an_exception_is_underway(client: redlock.Redlock, server: Server, name: str) -> None:
     def held() -> redlock.Lock:
-        lock = client.lock(name)
+        lock = client.lock(name, **STAYS)
         lock.acquire()
         return lock
 
@@ -71,7 +120,7 @@ def test_collected_while_an_exception_is_underway(client: redlock.Redlock, serve
     # Only the interpreter's stack has the lock, and drops it while the stack is unwound.
     with pytest.warns(ResourceWarning, match=name), pytest.raises(KeyError):
         _ = (held(), fail())
-    until(lambda: not server.has(name))
+    stays_held(server, name)
 
 
 def test_a_callback_that_knows_its_lock_does_not_keep_it(client: redlock.Redlock, name: str) -> None:

@@ -222,8 +222,9 @@ def test_a_loss_that_the_release_finds(
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_lock_that_is_garbage_collected(traced: Traced, client: redlock.Redlock, name: str) -> None:
     client.lock(name).acquire()
-    until(lambda: traced.attributes("redlock.hold"))
-    assert [each["end"] for each in traced.attributes("redlock.hold")] == ["released"]
+    client.lock(f"{name}-block").__enter__()
+    until(lambda: len(traced.attributes("redlock.hold")) == 2)
+    assert [each["end"] for each in traced.attributes("redlock.hold")] == ["abandoned", "released"]
 
 
 def test_decorators(traced: Traced, client: redlock.Redlock, name: str) -> None:

@@ -1,12 +1,10 @@
 """A held lock stays held whatever Python does, and a lock that has ended is not renewed any more."""
 
 import asyncio
-import gc
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
 from conftest import Start
 from server import LIMIT, Nodes
 from test_asyncio import eventually
@@ -76,20 +74,7 @@ async def outlast(locks: list[Lock], _: Nodes) -> None:
     await eventually(lambda: not locks[0].held)
 
 
-async def drop(locks: list[Lock], _: Nodes) -> None:
-    with pytest.warns(ResourceWarning):
-        locks.clear()
-
-
-async def collect(locks: list[Lock], _: Nodes) -> None:
-    cycle: list[object] = [locks.pop()]
-    cycle.append(cycle)
-    del cycle
-    with pytest.warns(ResourceWarning):
-        gc.collect()
-
-
-ENDS: dict[str, End] = {"release": release, "loss": lose, "max_hold": outlast, "drop": drop, "collection": collect}
+ENDS: dict[str, End] = {"release": release, "loss": lose, "max_hold": outlast}
 
 
 async def end_it(lock: Lock, end: str, nodes: Nodes) -> None:

@@ -256,8 +256,8 @@ def test_threads_share_the_permits(client: redlock.Redlock, name: str) -> None:
 
 def test_neither_is_released_silently_when_it_is_collected(client: redlock.Redlock, server: Server, name: str) -> None:
     made: list[Callable[[], redlock.Lock]] = [
-        lambda: client.lock_all([f"{name}-2", f"{name}-1"]),
-        lambda: client.semaphore(name, 1),
+        lambda: client.lock_all([f"{name}-2", f"{name}-1"], ttl=1, max_hold=1.5),
+        lambda: client.semaphore(name, 1, ttl=1, max_hold=1.5),
     ]
     for make in made:
         lock = make()
@@ -266,6 +266,7 @@ def test_neither_is_released_silently_when_it_is_collected(client: redlock.Redlo
             del lock
         gc.collect()
         again = make()
+        assert not again.acquire(blocking=False), "it stays held"
         assert again.acquire(timeout=LIMIT)
         again.release()
     assert not server.has(f"{name}-1")

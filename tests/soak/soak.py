@@ -92,12 +92,10 @@ class Programs:
     def worker(self, face: str, work: str, nodes: Cluster, *options: str, shape: str = "one") -> Worker:
         """A new process that does `work` on this face, with locks of this shape."""
         here = Path(__file__).parent
-        # A lock that was garbage-collected while held writes a warning.
-        quiet = ["--disable-warning=RedlockWarning"] if work == "drop" else []
         command = {
             "rust": [str(self._rust)],
             "python": [sys.executable, "-W", "default", str(here / "worker.py")],
-            "node": ["node", "--expose-gc", *quiet, str(here / "worker.mjs")],
+            "node": ["node", "--expose-gc", str(here / "worker.mjs")],
         }[LANGUAGES[face]]
         given = ["--face", face, "--work", work, "--shape", shape, *options]
         return Worker([*command, *given, *nodes.urls], f"{face} {work} {shape}")

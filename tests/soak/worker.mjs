@@ -77,15 +77,13 @@ function made(redlock, name, turn) {
 async function turns(count) {
   for (let turn = done; turn < done + count; turn += 1) {
     const redlock = own ?? client();
-    const name = args.work === "names" || args.work === "drop" ? `name-${turn}` : "name";
+    const name = args.work === "names" ? `name-${turn}` : "name";
     if (args.shape === "term") {
       assert.ok(await redlock.election(name).run((_signal, { fence }) => fence));
       continue;
     }
     const lock = made(redlock, name, turn);
-    // A lock that is dropped is garbage, and is released with it.
-    if (args.work === "drop") await lock.acquire();
-    else await lock.using((signal) => signal.throwIfAborted());
+    await lock.using((signal) => signal.throwIfAborted());
     // Other clients are dropped.
     if (own === undefined && turn % 2 === 0) redlock.close();
   }

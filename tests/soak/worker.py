@@ -16,7 +16,6 @@ import socket
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -130,15 +129,12 @@ class Blocking:
     def _turns(self, _: int, count: int) -> None:
         for turn in range(self.done, self.done + count):
             with self._of_turn(turn) as client:
-                name = f"name-{turn}" if self.work in ("names", "drop") else "name"
+                name = f"name-{turn}" if self.work == "names" else "name"
                 if self.shape == "term":
                     assert client.election(name).run(lambda lock: lock.fence)
                     continue
                 lock = made(client, self.shape, name, turn)
                 lock.on_lost(lost)
-                if self.work == "drop":
-                    drop(lock, lock.acquire())
-                    continue
                 with lock:
                     pass
 
@@ -179,15 +175,12 @@ class Asyncio:
     async def _turns(self, _: int, count: int) -> None:
         for turn in range(self.done, self.done + count):
             async with self._of_turn(turn) as client:
-                name = f"name-{turn}" if self.work in ("names", "drop") else "name"
+                name = f"name-{turn}" if self.work == "names" else "name"
                 if self.shape == "term":
                     assert await client.election(name).run(leading)
                     continue
                 lock = made(client, self.shape, name, turn)
                 lock.on_lost(lost)
-                if self.work == "drop":
-                    drop(lock, await lock.acquire())
-                    continue
                 async with lock:
                     pass
 
@@ -370,12 +363,6 @@ def wanted(client: Any, shape: str, task: int, dice: random.Random) -> Any:
     return client.lock(str(dice.randrange(WANTED) if dice.random() < 0.5 else names[-1]))
 
 
-def drop(lock: Any, acquired: object) -> None:
-    """Lets go of a lock that is held. Nobody else has it."""
-    assert acquired
-    assert lock.held
-
-
 async def leading(lock: redlock.asyncio.Lock) -> int:
     """A term of a moment."""
     return lock.fence
@@ -390,7 +377,7 @@ def arguments() -> argparse.Namespace:
     """The worker's command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--face", choices=["python", "asyncio"], required=True)
-    works = ["cycle", "wait", "names", "denied", "clients", "drop", "cancel"]
+    works = ["cycle", "wait", "names", "denied", "clients", "cancel"]
     parser.add_argument("--work", choices=works, required=True)
     parser.add_argument("--shape", choices=["one", "set", "slot", "term", "shared"], default="one")
     parser.add_argument("--seed", type=int, default=0, help="for the random moments and names")
@@ -408,9 +395,6 @@ def main() -> None:
         worker = {"python": Interrupting, "asyncio": Cancelling}[args.face](args.shape, args.nodes, leaks, args.seed)
     else:
         worker = {"python": Blocking, "asyncio": Asyncio}[args.face](args.work, args.shape, args.nodes)
-    if args.work == "drop":
-        # That is what is done here.
-        warnings.simplefilter("ignore", ResourceWarning)
     with asyncio.Runner() as runner:
         done = 0
         for line in sys.stdin:

@@ -254,7 +254,26 @@ impl Queue {
     /// `already_held`, `invalid_argument` or `unavailable`, at once. [`Queue::take`] returns all other errors.
     pub fn acquire(&self, object: &Arc<LockObject>, timeout: Timeout) -> Result<u64, Error> {
         let pid = self.current_pid()?;
-        let reservation = object.reserve(pid)?;
+        self.start_acquire(object, object.reserve(pid)?, pid, timeout)
+    }
+
+    /// Starts an acquire for a block that [`Queue::release_at_exit`] ends.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Queue::acquire`].
+    pub fn enter(&self, object: &Arc<LockObject>) -> Result<u64, Error> {
+        let pid = self.current_pid()?;
+        self.start_acquire(object, object.reserve(pid)?.for_block(), pid, None)
+    }
+
+    fn start_acquire(
+        &self,
+        object: &LockObject,
+        reservation: Reservation,
+        pid: Pid,
+        timeout: Timeout,
+    ) -> Result<u64, Error> {
         let context = object.context(pid, timeout)?;
         let acquire = match Acquire::begin(context) {
             Ok(acquire) => acquire,
@@ -516,7 +535,7 @@ impl Queue {
         };
         match activated {
             Ok(owner) => {
-                reservation.complete(pid, CurrentLease::in_background(owner));
+                reservation.complete(pid, owner, None);
                 Ok(Taken::Completed)
             }
             Err(acquire) => {

@@ -11,7 +11,8 @@
 //! - `interrupted` may use this object and others. It finds this object in the state in which the call has left it, so
 //!   another acquire during an acquire fails with `already_held`.
 //! - A fork: the child has an idle object of its own, and does not touch the parent's lease.
-//! - A drop while the object is held releases the lock, as the drop of a guard does.
+//! - A drop while the object is held releases the lock, as the drop of a guard does. A language that collects garbage
+//!   first calls `abandon`, because a program without a reference to the object may still work under its lock.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -39,6 +40,7 @@ use crate::process::context::{LockContext, Spec};
 use crate::process::waiters::Leaving;
 use crate::protocol::shape::Shape;
 use crate::sys::fork::{PerProcess, Pid};
+use crate::sys::log::log;
 
 /// The timeout of one call: left out (the lock's own timeout applies), none (the call waits for ever), or a duration.
 pub type Timeout = Option<Option<Duration>>;
@@ -93,7 +95,15 @@ pub(crate) struct CurrentLease {
     owner: LeaseOwner,
     /// The runtime whose connections know about the lease; `None` for the background's.
     runtime: Option<Id>,
+    /// Whether the end of a block releases it. If an exception keeps the program from entering the block, or if the
+    /// block's coroutine is destroyed, only the drop of the object can.
+    in_block: bool,
 }
+
+/// A hold whose object was garbage-collected while it was held. No code can release it any more. It is renewed like any
+/// other, until it is lost or reaches `max_hold`. Dropping it releases it.
+#[derive(Debug)]
+pub struct AbandonedHold(LeaseOwner);
 
 /// The right to become the holder. Dropping it unused makes the object idle again.
 #[derive(Debug)]
@@ -101,6 +111,7 @@ pub(crate) struct Reservation {
     /// `None` once it is used.
     object: Option<Arc<LockObject>>,
     released: bool,
+    in_block: bool,
 }
 
 impl LockObject {
@@ -258,6 +269,26 @@ impl LockObject {
         matches!(self.local(Pid::now()).state().phase, Phase::Idle { released: true })
     }
 
+    /// Takes the hold out of an object that is garbage-collected, and logs that. `None` if there is no hold to keep,
+    /// because the lock is not held or was acquired for a block. The drop of the object releases the latter.
+    #[must_use]
+    pub fn abandon(&self) -> Option<AbandonedHold> {
+        if !self.held() || self.is_in_block() {
+            return None;
+        }
+        let owner = self.take_lease(Pid::now()).ok()??.into_owner();
+        log!(LOCK_ABANDONED, name = %owner.lease().context.spec.name,
+            "the object of a held lock was garbage-collected, so the lock stays held: keep the object and release it, or \
+             use `with` (Python) or `using` (Node)");
+        Some(AbandonedHold(owner))
+    }
+
+    /// Returns whether the current lease was acquired for a block.
+    #[must_use]
+    pub fn is_in_block(&self) -> bool {
+        matches!(&self.local(Pid::now()).state().phase, Phase::Held(current) if current.in_block)
+    }
+
     /// Acquires on the calling thread. Calls `interrupted`, if given, every 25 ms. If that fails, the call ends with
     /// its error and leaves no key behind. `interrupted` may make calls like this one.
     ///
@@ -285,7 +316,32 @@ impl LockObject {
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<(), Stop<E>> {
         let pid = Pid::now();
-        let (reservation, context) = (self.reserve(pid)?, self.context(pid, timeout)?);
+        self.acquire_with(self.reserve(pid)?, pid, timeout, waits, interrupted)
+    }
+
+    /// Acquires as [`LockObject::acquire_telling`] does, for a block that [`LockObject::release_at_exit`] ends.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockObject::acquire_telling`].
+    pub fn enter<E>(
+        self: &Arc<Self>,
+        waits: impl FnOnce() -> Result<(), E>,
+        interrupted: Option<impl FnMut() -> Result<(), E>>,
+    ) -> Result<(), Stop<E>> {
+        let pid = Pid::now();
+        self.acquire_with(self.reserve(pid)?.for_block(), pid, None, waits, interrupted)
+    }
+
+    fn acquire_with<E>(
+        &self,
+        reservation: Reservation,
+        pid: Pid,
+        timeout: Timeout,
+        waits: impl FnOnce() -> Result<(), E>,
+        interrupted: Option<impl FnMut() -> Result<(), E>>,
+    ) -> Result<(), Stop<E>> {
+        let context = self.context(pid, timeout)?;
         let process = Arc::clone(&context.process);
         process.shutdown.park_if_shut_down();
         let asked = Cell::new(false);
@@ -306,7 +362,7 @@ impl LockObject {
         };
         // `interrupted` may have forked.
         let pid = if asked.get() { Pid::now() } else { pid };
-        reservation.complete(pid, CurrentLease { owner, runtime });
+        reservation.complete(pid, owner, runtime);
         Ok(())
     }
 
@@ -330,7 +386,7 @@ impl LockObject {
     ///
     /// `not_held` before an acquire, and those of [`crate::Guard::release`]. A second release is not an error.
     pub fn release<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<(), Stop<E>> {
-        let Some(CurrentLease { owner, runtime }) = self.take_lease(Pid::now())? else { return Ok(()) };
+        let Some(CurrentLease { owner, runtime, .. }) = self.take_lease(Pid::now())? else { return Ok(()) };
         let lease = Arc::clone(owner.lease());
         drive_unless(&Caller::of(&lease, runtime), hold::release(owner), interrupted)
     }
@@ -456,7 +512,7 @@ impl LockObject {
         state.failed = None;
         drop(state);
         drop(former);
-        Ok(Reservation { object: Some(Arc::clone(self)), released })
+        Ok(Reservation { object: Some(Arc::clone(self)), released, in_block: false })
     }
 
     /// Begins an extension to `ttl`, or by the ttl in force.
@@ -586,12 +642,18 @@ impl Reservation {
         Some(context.listed.waiters.leave(&context.spec.keys))
     }
 
-    /// Makes the object the holder, with `current` as its lease.
-    pub(crate) fn complete(mut self, pid: Pid, current: CurrentLease) {
+    /// Returns it for a hold that the end of a block releases.
+    pub(crate) fn for_block(mut self) -> Self {
+        self.in_block = true;
+        self
+    }
+
+    /// Makes the object the holder of a lease that belongs to `runtime`, or to the background.
+    pub(crate) fn complete(mut self, pid: Pid, owner: LeaseOwner, runtime: Option<Id>) {
         let object = self.object.take().expect("used once");
-        let lease = Arc::clone(current.owner.lease());
+        let lease = Arc::clone(owner.lease());
         let mut state = object.local(pid).state();
-        object.set_phase(&mut state, Phase::Held(current));
+        object.set_phase(&mut state, Phase::Held(CurrentLease { owner, runtime, in_block: self.in_block }));
         let listeners = state.listeners.clone();
         drop(state);
         for listener in listeners {
@@ -618,12 +680,20 @@ impl Drop for Reservation {
     }
 }
 
-impl CurrentLease {
-    /// Makes a lease that belongs to the background.
-    pub(crate) fn in_background(owner: LeaseOwner) -> Self {
-        Self { owner, runtime: None }
+impl AbandonedHold {
+    /// Leaves the lock to the process, whose shutdown releases it.
+    pub fn leave(self) {
+        self.0.abandon();
     }
 
+    /// Returns whether the lock is held at this moment.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.0.lease().is_valid()
+    }
+}
+
+impl CurrentLease {
     /// Returns the owner, for the release.
     pub(crate) fn into_owner(self) -> LeaseOwner {
         self.owner

@@ -53,6 +53,15 @@ impl LeaseOwner {
         self.0.as_ref().expect("taken only by drop and by released")
     }
 
+    /// Leaves the lock to the process, because no code can release it any more. The schedule keeps it, and renews it until
+    /// it is lost, reaches `max_hold` or the process shuts down.
+    pub(crate) fn abandon(mut self) {
+        let lease = self.0.take().expect("taken only here, by drop and by released");
+        if lease.context.process.is_foreign() {
+            std::mem::forget(lease);
+        }
+    }
+
     /// Returns the lock, whose release has begun: drop does nothing then.
     pub(crate) fn released(mut self) -> Arc<Lease> {
         self.0.take().expect("taken only by drop and by released")

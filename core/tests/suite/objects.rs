@@ -12,7 +12,7 @@ use harness::{Proxy, SLACK, Server, cluster, eventually, ran, this_test};
 use redlock::bindings::Stop;
 use redlock::bindings::completion_queue::{Completion, Queue, Taken};
 use redlock::bindings::inspect::inspect;
-use redlock::bindings::lock_object::LockObject;
+use redlock::bindings::lock_object::{AbandonedHold, LockObject};
 use redlock::bindings::options::{Options, Scope, Value, find};
 use redlock::{Error, LostReason, Redlock, shutdown};
 
@@ -102,6 +102,31 @@ fn an_object_is_one_holder() {
     assert!(other.fence().unwrap() > fence);
     drop(other);
     eventually("the dropped object's lock is released", || server.get("foo").is_none());
+}
+
+#[test]
+fn a_hold_that_no_block_ends_outlives_its_object() {
+    let server = Server::start();
+    let redlock = Redlock::builder().nodes(server.url()).ttl(Duration::from_millis(500)).build().unwrap();
+    let (queue, woken) = queue();
+    let (here, queued) = (object(&redlock, "here"), object(&redlock, "queued"));
+    acquire(&here).unwrap();
+    finish(&queue, &woken, queue.acquire(&queued, None).unwrap()).unwrap();
+    let kept: Vec<_> = [here, queued].iter().map(|lock| lock.abandon().unwrap()).collect();
+    let (entered, queued) = (object(&redlock, "entered"), object(&redlock, "queued-block"));
+    through(entered.enter(never, Some(never))).unwrap();
+    finish(&queue, &woken, queue.enter(&queued).unwrap()).unwrap();
+    for lock in [entered, queued] {
+        assert!(lock.is_in_block() && lock.abandon().is_none() && lock.held());
+        drop(lock);
+    }
+    let present = || ["here", "queued", "entered", "queued-block"].map(|name| server.get(name).is_some());
+    eventually("the end of the block releases", || present() == [true, true, false, false]);
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(present(), [true, true, false, false], "the others are renewed");
+    assert!(kept.iter().all(AbandonedHold::is_held));
+    drop(kept);
+    eventually("they are released", || present() == [false; 4]);
 }
 
 #[test]
