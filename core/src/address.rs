@@ -3,7 +3,6 @@
 //! The redis crate ignores unknown parts of a URL. Here they are refused before anything is sent. Messages never repeat
 //! a URL: a password with an unescaped `@`, `/` or `#` can end up in any part of it.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
@@ -19,6 +18,10 @@ use crate::options::{
     checked_keepalive, checked_max_connections,
 };
 
+mod parameters;
+
+use parameters::{Parameter, Refusal, decoded, is_plain, parameters};
+
 /// The address of an unconfigured server.
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
 const DEFAULT_PORT: u16 = 6379;
@@ -32,8 +35,11 @@ const NO_HOST: &str = "has no host; write it like redis://host:6379 (in a passwo
 const USER_ALONE: &str = "has a user without a password, so neither would be sent; write user:password@ (any password for \
                           a user who needs none), :password@ for the default user, or name a password_file";
 
-/// A refusal's reason, which completes a sentence that begins with `the address`.
-type Refusal = Cow<'static, str>;
+const CLUSTER_DB: &str = "has a database or a path; a cluster has database 0 alone";
+
+/// The parameters of addresses over TCP, and those that other libraries have.
+const OF_TCP: [&str; 6] = ["protocol", "password_file", "tls_ca", "tls_cert", "tls_key", "tls_server_name"];
+const OF_TCP_ELSEWHERE: [&str; 3] = ["db", "ssl_cert_reqs", "socket_connect_timeout"];
 
 /// One node's location and login.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -50,6 +56,8 @@ pub(crate) struct Address {
     tls: TlsOptions,
     /// After how long an idle connection is probed; zero if it is not.
     keepalive: Duration,
+    /// The limit for one connection, until a client has it.
+    connect_timeout: Option<Duration>,
     /// The login at sentinels.
     sentinel_user: Option<Secret>,
     sentinel_password_file: Option<Arc<Path>>,
@@ -118,7 +126,7 @@ impl Address {
     /// Reads one URL.
     #[cfg(test)]
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        read(url).map_err(|refusal| Error::invalid(format!("the address {refusal}")))
+        read(url).map_err(|refusal| refusal.of("the address").error(""))
     }
 
     fn at(target: Target) -> Self {
@@ -132,24 +140,40 @@ impl Address {
             protocol: None,
             tls: TlsOptions::default(),
             keepalive: KEEPALIVE_DEFAULT,
+            connect_timeout: None,
             sentinel_user: None,
             sentinel_password_file: None,
         }
     }
 
     /// Sets a parameter that all addresses over TCP know.
-    fn set(&mut self, name: &'static str, value: &str) -> Result<(), Refusal> {
-        if name.starts_with("tls_") && self.tls().is_none() {
-            return Err(format!("has the parameter `{name}` without TLS; write it like rediss://host:6380").into());
+    fn set(&mut self, Parameter { name, written, value }: Parameter) -> Result<(), Refusal> {
+        if (written.starts_with("tls_") || written.starts_with("ssl_")) && self.tls().is_none() {
+            return Err(format!("has the parameter `{written}` without TLS; write it like rediss://host:6380").into());
         }
         match name {
-            "protocol" => self.protocol = Some(protocol(value)?),
-            "password_file" => self.set_password_file(value)?,
-            "tls_ca" => self.tls.ca = Some(file(name, value)?),
-            "tls_cert" => self.tls.cert = Some(file(name, value)?),
-            "tls_key" => self.tls.key = Some(file(name, value)?),
+            "protocol" => self.protocol = Some(protocol(&value)?),
+            "password_file" => self.set_password_file(&value)?,
+            "db" => self.set_db(db(&value)?)?,
+            "socket_connect_timeout" => self.connect_timeout = Some(seconds(&value)?),
+            "ssl_cert_reqs" => check_cert_reqs(&value)?,
+            "tls_ca" => self.tls.ca = Some(file(written, &value)?),
+            "tls_cert" => self.tls.cert = Some(file(written, &value)?),
+            "tls_key" => self.tls.key = Some(file(written, &value)?),
             _ => self.tls.server_name = Some(value.into()),
         }
+        Ok(())
+    }
+
+    /// Sets the database of the parameter. The path may have it too.
+    fn set_db(&mut self, db: i64) -> Result<(), Refusal> {
+        if self.db != 0 && self.db != db {
+            return Err("has a database in its path and another one in the parameter `db`; remove one".into());
+        }
+        if self.is_cluster() && db != 0 {
+            return Err(CLUSTER_DB.into());
+        }
+        self.db = db;
         Ok(())
     }
 
@@ -335,7 +359,7 @@ impl Addresses {
         I: IntoIterator<Item: AsRef<str>>,
     {
         let urls: Vec<_> = urls.into_iter().collect();
-        Self::read(&urls).map_err(Error::invalid)
+        Self::read(&urls).map_err(|refusal| refusal.error(""))
     }
 
     /// Reads the value of `REDLOCK_URLS`: URLs separated by commas. Defaults to the local server.
@@ -350,22 +374,23 @@ impl Addresses {
         let urls = pieces(value);
         let torn = urls.iter().any(|url| !url.is_empty() && !url.contains("://"));
         let hint = if torn { "; a comma in a password is written %2C" } else { "" };
-        Self::read(&urls).map_err(|refusal| Error::invalid(format!("REDLOCK_URLS: {refusal}{hint}")))
+        Self::read(&urls).map_err(|refusal| refusal.of("REDLOCK_URLS:").error(hint))
     }
 
-    fn read<S: AsRef<str>>(urls: &[S]) -> Result<Self, String> {
+    fn read<S: AsRef<str>>(urls: &[S]) -> Result<Self, Refusal> {
         let count = urls.len();
         if count == 0 || count > MOST_NODES {
-            return Err(format!("{count} node addresses were given; give 1 to {MOST_NODES}"));
+            return Err(format!("{count} node addresses were given; give 1 to {MOST_NODES}").into());
         }
         let mut nodes: Vec<Address> = Vec::with_capacity(count);
         for (index, url) in urls.iter().enumerate() {
             let which = if count == 1 { "the address".into() } else { format!("address {} of {count}", index + 1) };
-            let node = read(url.as_ref()).map_err(|refusal| format!("{which} {refusal}"))?;
+            let node = read(url.as_ref()).map_err(|refusal| refusal.of(&which))?;
             let shown = node.redacted();
             if let Some(earlier) = nodes.iter().position(|other| other.redacted() == shown) {
                 let earlier = earlier + 1;
-                return Err(format!("{which} is a duplicate of address {earlier} ({shown}); list each node once"));
+                let which = format!("{which} is a duplicate of address {earlier} ({shown}); list each node once");
+                return Err(which.into());
             }
             nodes.push(node);
         }
@@ -382,9 +407,10 @@ impl Addresses {
             let error = Error::about("credentials", " and ").mention("password_file", " are both given; remove one");
             return Err(error);
         }
-        let connect_timeout = checked_connect_timeout(options.connect_timeout)?;
         let keepalive = checked_keepalive(options.keepalive)?;
         let max_connections = checked_max_connections(options.max_connections)?;
+        let longest = self.iter().filter_map(|node| node.connect_timeout).max();
+        let connect_timeout = checked_connect_timeout(options.connect_timeout.or(longest))?;
         check_paths(options)?;
         let defaults = TlsOptions {
             ca: options.tls_ca.clone(),
@@ -399,6 +425,7 @@ impl Addresses {
         }
         let nodes = self.iter().cloned().map(|mut node| {
             node.keepalive = keepalive;
+            node.connect_timeout = None;
             node.tls = if node.tls().is_some() { node.tls.or(&defaults).check()? } else { TlsOptions::default() };
             if node.password.is_none() && node.password_file.is_none() && node.is_server() {
                 node.password_file.clone_from(&options.password_file);
@@ -543,21 +570,14 @@ fn read_sentinel(rest: &str, tls: bool) -> Result<Address, Refusal> {
     };
     address.set_login(&url)?;
     let advice = "the database goes behind the name of the master, all else into options";
-    let known = [
-        "protocol",
-        "password_file",
-        "tls_ca",
-        "tls_cert",
-        "tls_key",
-        "tls_server_name",
-        "sentinel_user",
-        "sentinel_password_file",
-    ];
-    for (name, value) in parameters(&url, known, advice)? {
-        match name {
-            "sentinel_user" => address.sentinel_user = Secret::some(&value),
-            "sentinel_password_file" => address.sentinel_password_file = Some(file(name, &value)?),
-            name => address.set(name, &value)?,
+    let known = [&OF_TCP[..], &["sentinel_user", "sentinel_password_file"]].concat();
+    for parameter in parameters(&url, &known, &OF_TCP_ELSEWHERE, advice)? {
+        match parameter.name {
+            "sentinel_user" => address.sentinel_user = Secret::some(&parameter.value),
+            "sentinel_password_file" => {
+                address.sentinel_password_file = Some(file(parameter.name, &parameter.value)?);
+            }
+            _ => address.set(parameter)?,
         }
     }
     if address.sentinel_user.is_some() && address.sentinel_password_file.is_none() {
@@ -570,14 +590,13 @@ fn read_sentinel(rest: &str, tls: bool) -> Result<Address, Refusal> {
 fn read_cluster(rest: &str, tls: bool) -> Result<Address, Refusal> {
     let (seeds, url) = several(rest, DEFAULT_PORT, "server")?;
     if !matches!(url.path(), "" | "/" | "/0") {
-        return Err("has a database or a path; a cluster has database 0 alone".into());
+        return Err(CLUSTER_DB.into());
     }
     let mut address = Address::at(Target::Cluster { seeds, tls });
     address.set_login(&url)?;
     let advice = "user and password go before the hosts, all else into options";
-    let known = ["protocol", "password_file", "tls_ca", "tls_cert", "tls_key", "tls_server_name"];
-    for (name, value) in parameters(&url, known, advice)? {
-        address.set(name, &value)?;
+    for parameter in parameters(&url, &OF_TCP, &OF_TCP_ELSEWHERE, advice)? {
+        address.set(parameter)?;
     }
     Ok(address)
 }
@@ -625,9 +644,8 @@ fn read_tcp(raw: &str, rest: &str, tls: bool) -> Result<Address, Refusal> {
     }
     address.set_login(&url)?;
     let advice = "the database goes into the path, user and password before the host, all else into options";
-    let known = ["protocol", "password_file", "tls_ca", "tls_cert", "tls_key", "tls_server_name"];
-    for (name, value) in parameters(&url, known, advice)? {
-        address.set(name, &value)?;
+    for parameter in parameters(&url, &OF_TCP, &OF_TCP_ELSEWHERE, advice)? {
+        address.set(parameter)?;
     }
     Ok(address)
 }
@@ -656,8 +674,10 @@ fn read_unix(raw: &str, rest: &str) -> Result<Address, Refusal> {
     let mut address = Address::at(Target::Unix { path });
     let mut password_file = None;
     let known = ["db", "user", "pass", "protocol", "password_file"];
-    for (name, value) in parameters(&url, known, "all else goes into options")? {
+    let advice = "all else goes into options";
+    for Parameter { name, value, .. } in parameters(&url, &known, &["socket_connect_timeout"], advice)? {
         match name {
+            "socket_connect_timeout" => address.connect_timeout = Some(seconds(&value)?),
             "db" => address.db = db(&value)?,
             "user" => address.username = Secret::some(&value),
             "pass" => address.password = Secret::some(&value),
@@ -718,10 +738,6 @@ fn host(url: &Url) -> Result<String, Refusal> {
     }
 }
 
-fn is_plain(name: &str) -> bool {
-    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
-}
-
 /// Whether resolvers read this as 0.0.0.0, as they do `0`, `0.0`, `0x0` and the like.
 fn is_zero(host: &str) -> bool {
     host.split('.').all(|part| part.starts_with('0') && part.bytes().all(|byte| b"0xX".contains(&byte)))
@@ -740,6 +756,22 @@ fn db(digits: &str) -> Result<i64, Refusal> {
     digits.parse().map_err(|_| refusal.into())
 }
 
+/// Reads a time in seconds, such as `1.5`.
+fn seconds(value: &str) -> Result<Duration, Refusal> {
+    let seconds = value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "has a `socket_connect_timeout` that is not a number of seconds".into())
+}
+
+/// Refuses what redis-py and Celery write to accept any certificate.
+fn check_cert_reqs(value: &str) -> Result<(), Refusal> {
+    if matches!(value, "required" | "CERT_REQUIRED") {
+        return Ok(());
+    }
+    Err("has another `ssl_cert_reqs` than required, but certificates are always checked; name the CA's file with `tls_ca`, \
+         and another name in the certificate with `tls_server_name`"
+        .into())
+}
+
 fn protocol(value: &str) -> Result<u8, Refusal> {
     match value {
         "2" | "resp2" => Ok(2),
@@ -748,62 +780,8 @@ fn protocol(value: &str) -> Result<u8, Refusal> {
     }
 }
 
-/// Returns a URL's parameters with decoded values. Refuses unknown and repeated ones.
-fn parameters<const N: usize>(
-    url: &Url,
-    known: [&'static str; N],
-    advice: &str,
-) -> Result<Vec<(&'static str, String)>, Refusal> {
-    let mut found: Vec<(&'static str, String)> = Vec::new();
-    let pairs = url.query().filter(|query| !query.is_empty()).into_iter().flat_map(|query| query.split('&'));
-    for (index, pair) in pairs.enumerate() {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let Some(name) = known.into_iter().find(|known| *known == name) else {
-            let which = if index == 0 && may_repeat(url, name) {
-                format!("the unknown parameter `{name}`")
-            } else {
-                format!("an unknown parameter (number {} of its query)", index + 1)
-            };
-            return Err(format!("has {which}; known: {}; {advice}", known.join(", ")).into());
-        };
-        if found.iter().any(|(earlier, _)| *earlier == name) {
-            return Err(format!("has the parameter `{name}` twice").into());
-        }
-        // Forms read it as a blank and people do not, so a password would change silently.
-        if value.contains('+') {
-            return Err(format!("has a + in the parameter `{name}`; write it as %2B, or a blank as %20").into());
-        }
-        found.push((name, decoded(value, name)?));
-    }
-    Ok(found)
-}
-
-/// Whether the name of an unknown first parameter can be shown. Without an `@` it cannot be the rest of a password with
-/// a `?`, and it must look like a name.
-fn may_repeat(url: &Url, name: &str) -> bool {
-    !url.as_str().contains('@') && !name.is_empty() && name.len() <= 32 && is_plain(name)
-}
-
 fn percents_are_whole(text: &str) -> bool {
     text.split('%').skip(1).all(|after| after.len() >= 2 && after.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
-}
-
-/// Decodes percent-encoding. Every `%` has its two digits.
-fn decoded(text: &str, what: &str) -> Result<String, Refusal> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        if let (b'%', Some(code)) = (byte, code) {
-            bytes.push(code);
-            rest = &after[2..];
-        } else {
-            bytes.push(byte);
-            rest = after;
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| format!("has a {what} that is not UTF-8").into())
 }
 
 /// Writes a path for a URL. Characters that would end it or upset a terminal are percent-encoded.
@@ -926,6 +904,22 @@ mod tests {
     fn pieces_of_a_memory_address() {
         assert_eq!(address("memory://A").target(), &Target::Memory { name: "A".into() });
         assert_ne!(address("memory://A"), address("memory://a"));
+    }
+
+    #[test]
+    fn parameters_of_other_libraries_are_taken() {
+        let node = address(
+            "rediss://h?ssl_ca_certs=/ca&ssl_certfile=/cert&ssl_keyfile=/key&ssl_cert_reqs=required&db=2&socket_connect_timeout=1.5",
+        );
+        assert_eq!(node, address("rediss://h/2?tls_ca=/ca&tls_cert=/cert&tls_key=/key&socket_connect_timeout=1.5"));
+        let nodes = |urls: &[&str], options: Options| Addresses::parse(urls)?.with_options(&options, None);
+        let urls = ["redis://a?socket_connect_timeout=1.5", "redis://b?socket_connect_timeout=3", "redis://c"];
+        assert_eq!(nodes(&urls, Options::default()).unwrap().connect_timeout(), Duration::from_secs(3));
+        let own = || Options { connect_timeout: Some(Duration::from_secs(1)), ..Options::default() };
+        let limited = nodes(&urls, own()).unwrap();
+        assert_eq!(limited.connect_timeout(), Duration::from_secs(1));
+        assert_eq!(limited, nodes(&["redis://a", "redis://b", "redis://c"], own()).unwrap());
+        assert_eq!(login(&address("unix:///s?username=u&password=p")), (Some("u"), Some("p")));
     }
 
     #[test]
