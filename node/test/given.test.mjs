@@ -280,7 +280,7 @@ test("nodes are URLs", async () => {
     [[], "address"],
     [["redis://a", "redis://a"], "redis://a"],
     ["redis://a?timeout=5", "timeout"],
-    [[{ options: { password: "secret" } }], "a node must be a URL", "not an object"],
+    [[{ settings: { password: "secret" } }], "a node must be a URL", "not an object"],
     [{ ttl: 5 }, "a node must be a URL"],
     [null, "not null"],
   ]) {

@@ -1,6 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { Client, close, diagnose, inspect, inspectSemaphore, type LockView as NativeView } from "#native";
 import { outcome, queue } from "./calls.js";
+import { type Nodes, read } from "./clients.js";
 import { type Credentials, Provider } from "./credentials.js";
 import { Election, type ElectionOptions } from "./election.js";
 import { LockInvalidArgument, unwrap } from "./errors.js";
@@ -338,13 +339,20 @@ export class Redlock {
    * `unix:///path?db=0&user=u&pass=p`, `redis+sentinel://[user:password@]host1,host2/mymaster[/db]` for the primary that
    * sentinels name, `redis+cluster://[user:password@]host1,host2` for a Redis Cluster, the same with `valkey`, or
    * `memory://name` for a store inside this process that excludes nobody outside it. Default: the environment variable
-   * `REDLOCK_URLS` (separated by commas), or if that is not set `redis://127.0.0.1:6379`.
+   * `REDLOCK_URLS` (separated by commas), or if that is not set `redis://127.0.0.1:6379`. A client of ioredis or
+   * node-redis, or its options, can stand for an address: the server, the login, the options of TLS and `keyPrefix` are
+   * read from it, also those of clusters and sentinels. Redlock opens its own connections.
    * @param options - defaults for the locks of this client, and its own options.
-   * @throws {@link LockInvalidArgument}: a wrong or unknown part of an address, a duplicate, or a wrong option.
+   * @throws {@link LockInvalidArgument}: a wrong or unknown part of an address, a duplicate, a wrong option, or
+   * an option of another client that would change the connections and cannot be carried over.
    */
-  constructor(nodes?: string | readonly string[], options?: ClientOptions) {
-    const urls = checkedNodes(nodes);
-    const given = checkedOptions(options, CLIENT_OPTIONS);
+  constructor(nodes?: Nodes, options?: ClientOptions) {
+    const checked = checkedNodes(nodes);
+    const own = checkedOptions(options, CLIENT_OPTIONS);
+    const { urls, defaults } = checked?.some((node) => typeof node !== "string")
+      ? read(checked, { ...own })
+      : { urls: checked as string[] | undefined, defaults: undefined };
+    const given = defaults === undefined ? own : { ...defaults, ...own };
     this.#provider = given?.credentials ? Provider.of(given.credentials) : undefined;
     const client = unwrap(Client.open(urls, clientValues(given), this.#provider?.native));
     this.#client = client;

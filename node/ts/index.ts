@@ -21,6 +21,7 @@ import {
   type NameOptions,
   Redlock,
 } from "./client.js";
+import type { Nodes } from "./clients.js";
 import type { Election, ElectionOptions } from "./election.js";
 import type { Lock } from "./lock.js";
 import { type Locked, wrap } from "./locked.js";
@@ -36,6 +37,7 @@ export {
   type NodeView,
   Redlock,
 } from "./client.js";
+export type { RedisClient } from "./clients.js";
 export type { Credentials, Login } from "./credentials.js";
 export { Election, type ElectionOptions, type Leader } from "./election.js";
 export {
@@ -76,7 +78,7 @@ function shared(): Redlock {
  *
  * @throws {@link LockInvalidArgument}: a wrong address or option. The default client is then the former one.
  */
-export function configure(nodes?: string | readonly string[], options?: ClientOptions): void {
+export function configure(nodes?: Nodes, options?: ClientOptions): void {
   client = new Redlock(nodes, options);
 }
 

@@ -1,5 +1,6 @@
 import { types } from "node:util";
 import { type Known, knownOptions, unknown } from "#native";
+import { isClient } from "./clients.js";
 import { errorOf, LockInvalidArgument } from "./errors.js";
 
 /** A kind of value: how a message describes it, and whether a value is of it. */
@@ -152,20 +153,20 @@ function refuseName(option: string, what: string, name: unknown): never {
   refuse(option, `${what} must be a string or a Uint8Array, not ${article(name)}`);
 }
 
-/** Checks the types of node addresses. Their parts are checked natively. */
-export function checkedNodes(nodes: unknown): string[] | undefined {
+/** Checks the types of nodes: addresses and clients. Their parts are checked later. */
+export function checkedNodes(nodes: unknown): (string | object)[] | undefined {
   if (nodes === undefined) return undefined;
   const list: unknown[] = Array.isArray(nodes) ? nodes : [nodes];
   for (const node of list) {
-    if (typeof node !== "string") {
+    if (typeof node !== "string" && !isClient(node)) {
       refuse(
         "nodes",
-        `a node must be a URL such as "redis://127.0.0.1:6379", not ${article(node)}; redlock opens its own ` +
-          "connections",
+        `a node must be a URL such as "redis://127.0.0.1:6379", or a client of ioredis or node-redis, not ` +
+          `${article(node)}; redlock opens its own connections`,
       );
     }
   }
-  return list as string[];
+  return list as (string | object)[];
 }
 
 function refuse(option: string, message: string): never {

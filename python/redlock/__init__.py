@@ -31,7 +31,6 @@ can use this package in one interpreter only.
 """
 
 import importlib
-from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Unpack
 
@@ -58,7 +57,18 @@ from redlock.errors import (
 from redlock.inspection import LockView, NodeView
 from redlock.leadership import Leader
 from redlock.metrics import Histogram, Metric, Point, count_by_name, stats
-from redlock.options import ClientOptions, Credentials, Duration, ElectionOptions, Login, NameOptions, Options, takes
+from redlock.options import (
+    ClientOptions,
+    Credentials,
+    Duration,
+    ElectionOptions,
+    Login,
+    NameOptions,
+    Nodes,
+    Options,
+    RedisClient,
+    takes,
+)
 
 __all__ = [
     "SKIPPED",
@@ -90,6 +100,7 @@ __all__ = [
     "NodeView",
     "Options",
     "Point",
+    "RedisClient",
     "Redlock",
     "RedlockError",
     "Skipped",
@@ -266,7 +277,7 @@ def diagnose() -> list[Diagnosis]:
 
 
 @takes(ClientOptions)
-def configure(nodes: str | Sequence[str] | None = None, **options: Unpack[ClientOptions]) -> None:
+def configure(nodes: Nodes = None, **options: Unpack[ClientOptions]) -> None:
     """Set the nodes and the options of the default clients, which `redlock.lock` and `redlock.asyncio.lock` use.
 
     Takes what `Redlock` takes, and checks it at once. Locks that were made before keep their nodes and options, and

@@ -1,16 +1,14 @@
 """The clients of the functions of `redlock` and of `redlock.asyncio`: each is made at its first use."""
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from redlock import _native
-from redlock.options import ClientOptions
+from redlock.options import ClientOptions, Nodes
 
 C = TypeVar("C", bound=_native.Client)
-
-Nodes = str | Sequence[str] | None
 
 
 @dataclass(frozen=True, slots=True)

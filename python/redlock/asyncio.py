@@ -24,7 +24,7 @@ import asyncio
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar, Unpack, cast
 
 from redlock import _calls, _default, _native
@@ -49,7 +49,18 @@ from redlock.errors import (
 from redlock.inspection import LockView, NodeView
 from redlock.leadership import Candidate, Leader, is_end, is_lost, is_outage, leader_of
 from redlock.metrics import Histogram, Metric, Point, count_by_name, stats
-from redlock.options import ClientOptions, Credentials, Duration, ElectionOptions, Login, NameOptions, Options, takes
+from redlock.options import (
+    ClientOptions,
+    Credentials,
+    Duration,
+    ElectionOptions,
+    Login,
+    NameOptions,
+    Nodes,
+    Options,
+    RedisClient,
+    takes,
+)
 
 __all__ = [
     "SKIPPED",
@@ -81,6 +92,7 @@ __all__ = [
     "NodeView",
     "Options",
     "Point",
+    "RedisClient",
     "Redlock",
     "RedlockError",
     "Skipped",
@@ -400,6 +412,6 @@ async def diagnose() -> list[Diagnosis]:
 
 
 @takes(ClientOptions)
-def configure(nodes: str | Sequence[str] | None = None, **options: Unpack[ClientOptions]) -> None:
+def configure(nodes: Nodes = None, **options: Unpack[ClientOptions]) -> None:
     """Set the nodes and the options of the default clients of this module and of `redlock`; see `redlock.configure`."""
     _default.configure(Redlock, nodes, options)

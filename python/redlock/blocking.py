@@ -287,6 +287,10 @@ class Redlock(OnlyWith, _native.Client):
     `redis://127.0.0.1:6379`. Options become the defaults of its locks. Nothing is sent before the first call on a lock.
     It may be used from any thread. Leaving its `with` block closes it.
 
+    A client of redis-py, or its pool of connections, can stand for an address: the server, the login and the options of
+    TLS are read from it, also those of a `RedisCluster` and of `Sentinel.master_for`. This client opens its own
+    connections. What would change them and cannot be carried over is refused.
+
     Logins that end, such as the tokens of a cloud, come from the option `credentials`: a function that returns the
     user, the password and the seconds for which servers accept them.
 

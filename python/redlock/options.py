@@ -2,11 +2,20 @@
 
 import inspect
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
-__all__ = ["ClientOptions", "Credentials", "Duration", "ElectionOptions", "Login", "NameOptions", "Options"]
+__all__ = [
+    "ClientOptions",
+    "Credentials",
+    "Duration",
+    "ElectionOptions",
+    "Login",
+    "NameOptions",
+    "Options",
+    "RedisClient",
+]
 
 Duration: TypeAlias = float | timedelta
 """Seconds as a float or an int, or a `timedelta`; finite and not negative."""
@@ -20,6 +29,26 @@ user."""
 
 Credentials: TypeAlias = Callable[[], Login | Awaitable[Login]]
 """A function or a coroutine function that returns a login; see `ClientOptions.credentials`."""
+
+
+class _Pool(Protocol):
+    connection_class: Any
+    connection_kwargs: Any
+
+
+class _OfPool(Protocol):
+    connection_pool: Any
+
+
+class _OfCluster(Protocol):
+    nodes_manager: Any
+
+
+RedisClient: TypeAlias = _Pool | _OfPool | _OfCluster
+"""A client of redis-py or valkey-py, also of their asyncio, or its pool of connections: `Redis`, `RedisCluster`,
+`ConnectionPool`, and what `Sentinel.master_for` returns."""
+
+Nodes: TypeAlias = str | RedisClient | Sequence[str | RedisClient] | None
 
 
 class ElectionOptions(TypedDict, total=False):

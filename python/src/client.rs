@@ -58,10 +58,12 @@ impl Client {
         options: Option<&Bound<'_, PyDict>>,
     ) -> Result<Self, Raised> {
         begin_log(py)?;
-        let provider = options.map_or(Ok(None), provider)?;
-        let mut builder = Redlock::builder().options(convert::options(options, Scope::Client)?);
+        let options = options.map_or_else(|| PyDict::new(py), Bound::clone);
+        let nodes = nodes.map(|nodes| convert::nodes(nodes, &options)).transpose()?;
+        let provider = provider(&options)?;
+        let mut builder = Redlock::builder().options(convert::options(Some(&options), Scope::Client)?);
         if let Some(nodes) = nodes {
-            builder = builder.nodes(convert::nodes(nodes)?);
+            builder = builder.nodes(nodes);
         }
         if let Some(provider) = &provider {
             builder = builder.credentials(provider.get().caller());

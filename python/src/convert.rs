@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDelta, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
 use redlock::bindings::lock_object;
 use redlock::bindings::options::{Kind, Options, Row, Scope, Unit, Value, find, unknown};
@@ -277,21 +278,26 @@ impl<'py> FromPyObject<'_, 'py> for Names {
     }
 }
 
-/// Converts the addresses of nodes: one, or several. Error messages do not show an address, because it may contain a
-/// password.
-pub(crate) fn nodes(given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    const WANTED: &str =
-        "a str such as redis://127.0.0.1:6379, or a sequence of them; redlock opens its own connections";
-    const EACH: &str = "a str such as redis://127.0.0.1:6379; redlock opens its own connections";
-    if given.is_instance_of::<PyString>() {
-        return Ok(vec![text("nodes", "nodes", given, WANTED)?]);
-    }
+/// Converts the nodes of a client: an address or a client of redis-py, or several. Clients may add to `options`. Error
+/// messages do not show an address, because it may contain a password.
+pub(crate) fn nodes(given: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Vec<String>> {
+    const WANTED: &str = "a str such as redis://127.0.0.1:6379, a client of redis-py, or a sequence of these; redlock \
+                          opens its own connections";
+    const EACH: &str =
+        "a str such as redis://127.0.0.1:6379, or a client of redis-py; redlock opens its own connections";
+    static READ: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     // Iterating over a mapping gives its keys, and those are not addresses. Iterating over a client of redis-py, which
     // has only `__getitem__`, sends commands.
-    let iterable = given.get_type().hasattr("__iter__")? && given.cast::<PyMapping>().is_err();
-    let each = iterable.then(|| given.try_iter()).transpose()?;
-    let Some(each) = each else { return wrong_type("nodes", "nodes", given, WANTED) };
-    each.map(|node| text("nodes", "a node", &node?, EACH)).collect()
+    let is_text = given.is_instance_of::<PyString>();
+    let is_several = !is_text && given.get_type().hasattr("__iter__")? && given.cast::<PyMapping>().is_err();
+    let each = if is_several { given.try_iter()?.collect::<PyResult<_>>()? } else { vec![given.clone()] };
+    let each = if each.iter().all(PyAnyMethods::is_instance_of::<PyString>) {
+        each
+    } else {
+        READ.import(given.py(), "redlock._clients", "read")?.call1((each, options))?.extract()?
+    };
+    let (what, wanted) = if is_several { ("a node", EACH) } else { ("nodes", WANTED) };
+    each.iter().map(|node| text("nodes", what, node, wanted)).collect()
 }
 
 /// Converts `given` to UTF-8. `what` names the part of the argument that must be text.

@@ -6,6 +6,8 @@ Marked lines must be errors: an unneeded marker is an error itself.
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, assert_type
 
+import redis.asyncio
+
 import redlock
 from redlock import asyncio as aio
 
@@ -43,6 +45,12 @@ def names_and_options(client: redlock.Redlock, options: redlock.Options) -> None
     redlock.lock("foo", blocking_timeout=1)  # type: ignore[call-arg]
     redlock.lock("foo", 10)  # type: ignore[call-arg]
     redlock.Redlock(3)  # type: ignore[arg-type]
+    clients: list[redlock.RedisClient] = [redis.Redis(), redis.asyncio.Redis(), redis.ConnectionPool()]
+    clients += [redis.RedisCluster(), redis.asyncio.RedisCluster(), redis.asyncio.ConnectionPool()]
+    redlock.Redlock(clients)
+    aio.Redlock([redis.Redis(), "redis://b"])
+    redlock.configure(redis.Redis())
+    redlock.Redlock(redis.Redis().pubsub)  # type: ignore[arg-type]
     redlock.Redlock([b"redis://a"])  # type: ignore[list-item]
 
 

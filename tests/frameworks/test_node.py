@@ -25,6 +25,24 @@ import { lock } from "redlock-rs";
 await lock("bundled").using(async () => console.log("held"));
 """
 
+CLIENTS = """
+import { Redis } from "ioredis";
+import { createClient } from "redis";
+import { Redlock } from "redlock-rs";
+
+const path = process.env.SOCKET;
+const login = { username: "app", password: "S3CR3T@/:%" };
+const ioredis = new Redis({ path, db: 3, ...login });
+const nodeRedis = await createClient({ socket: { path }, database: 3, ...login }).connect();
+for (const theirs of [ioredis, nodeRedis]) {
+  const redlock = new Redlock(theirs);
+  await redlock.lock("job").using(async () => console.log(await theirs.exists("job"), await theirs.exists("other")));
+  redlock.close();
+}
+ioredis.disconnect();
+nodeRedis.destroy();
+"""
+
 
 @pytest.fixture
 def app() -> Iterator[Path]:
@@ -98,6 +116,12 @@ def test_vitest(env: dict[str, str], app: Path) -> None:
     write(app, "nightly.spec.ts")
     nowhere = env | {"REDLOCK_URLS": "unix:///nowhere/at/all", "NO_COLOR": "1"}
     assert "1 passed" in run(app, nowhere, str(BIN / "vitest"), "run", "--root", ".")
+
+
+def test_clients_of_other_packages(server: Server, env: dict[str, str], app: Path) -> None:
+    server.command("ACL", "SETUSER", "app", "on", ">S3CR3T@/:%", "~*", "&*", "+@all")
+    (app / "clients.mjs").write_text(CLIENTS)
+    assert run(app, env | {"SOCKET": str(server.socket)}, "node", "clients.mjs") == "1 0\n" * 2
 
 
 def test_esbuild(server: Server, env: dict[str, str], app: Path) -> None:

@@ -25,6 +25,7 @@ import {
   type NodeView,
   type Point,
   Redlock,
+  type RedisClient,
   RedlockError,
   type RedlockEvent,
   semaphore,
@@ -93,6 +94,13 @@ const login: Login = { username: "app", password: "a token", expiresIn: 60_000 }
 const credentials: Credentials = async () => login;
 new Redlock("memory://consumer", { credentials: () => ({ password: "a token" }) }).close();
 configure("memory://consumer", { credentials });
+const connection: { host: string; port: number; maxRetriesPerRequest: null } = {
+  host: "localhost",
+  port: 6379,
+  maxRetriesPerRequest: null,
+};
+const theirs: RedisClient = { options: connection };
+for (const nodes of [connection, theirs, ["memory://a", theirs]]) new Redlock(nodes).close();
 const double: (amount: number) => Promise<number> = locked("double", undefined, (amount: number) => 2 * amount);
 const nightly: () => Promise<string | undefined> = redlock.locked("cron", { skipIfHeld: true }, async () => "done");
 const pay: (user: string) => Promise<number> = locked(
@@ -184,6 +192,8 @@ function wrong(): void {
   redlock.election("foo", { timeout: 0 });
   // @ts-expect-error: a stopped election has no result
   (): Promise<number> => redlock.election("foo").run(() => 5);
+  // @ts-expect-error: options come second
+  new Redlock({ ttl: 5_000 });
   // @ts-expect-error: elections are made by a client
   new Election();
   // @ts-expect-error: locks are made by a client
