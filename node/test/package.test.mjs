@@ -55,6 +55,30 @@ test("the errors are those of the table", () => {
   assert.ok(declared.includes(`reason?: ${union(table.lost_reasons)}`));
 });
 
+test("old resolution of TypeScript finds each entry", () => {
+  const { exports, typesVersions } = JSON.parse(readFileSync(join(home, "package.json"), "utf8"));
+  for (const [entry, { require: { types } = {} }] of Object.entries(exports)) {
+    if (entry === "." || types === undefined) continue;
+    assert.deepEqual(typesVersions["*"][entry.slice(2)], [types.slice(2)]);
+  }
+});
+
+test("each addon is loaded by a path that is written out", () => {
+  const { napi } = JSON.parse(readFileSync(join(home, "package.json"), "utf8"));
+  const loader = readFileSync(join(home, "lib/native.js"), "utf8");
+  const platforms = napi.targets.map((target) => {
+    const [cpu, , system, libc] = target.split("-");
+    const name = `${system}-${cpu === "x86_64" ? "x64" : "arm64"}`;
+    return libc === undefined ? name : `${name}-${libc}`;
+  });
+  for (const platform of platforms) {
+    for (const place of [`../redlock.${platform}.node`, `redlock-rs-${platform}`]) {
+      assert.ok(loader.includes(`require("${place}")`), place);
+    }
+  }
+  assert.equal(loader.match(/require\(/g).length, 2 * platforms.length);
+});
+
 test("programs outside compile against the package and run, through a link", async (t) => {
   const outside = mkdtempSync(join(tmpdir(), "redlock-consumers-"));
   t.after(() => rmSync(outside, { recursive: true, force: true }));

@@ -30,7 +30,6 @@ After a fork the parent keeps its locks. The child does not hold them, and can a
 can use this package in one interpreter only.
 """
 
-import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Unpack
 
@@ -126,7 +125,14 @@ else:
         """Import `redlock.asyncio` at its first use. Programs without asyncio do not need it."""
         if name != "asyncio":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return importlib.import_module("redlock.asyncio")
+        # A statement, because PyInstaller and the like do not find what a function imports.
+        import redlock.asyncio as module  # noqa: PLC0415
+
+        return module
+
+    def _frozen() -> None:
+        """Import what only the native half imports. Never called: PyInstaller and the like find the modules here."""
+        from redlock import _clients, _events  # noqa: F401, PLC0415
 
 
 @takes(NameOptions)

@@ -43,6 +43,12 @@ ioredis.disconnect();
 nodeRedis.destroy();
 """
 
+TRACE = """
+import { nodeFileTrace } from "@vercel/nft";
+const { fileList } = await nodeFileTrace(["app.mjs"]);
+console.log([...fileList].join("\\n"));
+"""
+
 
 @pytest.fixture
 def app() -> Iterator[Path]:
@@ -122,6 +128,12 @@ def test_clients_of_other_packages(server: Server, env: dict[str, str], app: Pat
     server.command("ACL", "SETUSER", "app", "on", ">S3CR3T@/:%", "~*", "&*", "+@all")
     (app / "clients.mjs").write_text(CLIENTS)
     assert run(app, env | {"SOCKET": str(server.socket)}, "node", "clients.mjs") == "1 0\n" * 2
+
+
+def test_a_tracer_of_files_finds_the_compiled_part(env: dict[str, str], app: Path) -> None:
+    (app / "app.mjs").write_text(APP)
+    files = run(app, env, "node", "--input-type=module", "-e", TRACE).split()
+    assert any(file.endswith(".node") for file in files)
 
 
 def test_esbuild(server: Server, env: dict[str, str], app: Path) -> None:
