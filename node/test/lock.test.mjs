@@ -345,7 +345,7 @@ test("no output shows credentials or tokens", async () => {
     const everything = { client, lock, signal: lock.signal, view, timeout, forbidden, invalid };
     const outputs = [
       shown(everything, { depth: 9, showHidden: true }),
-      JSON.stringify(everything),
+      JSON.stringify({ ...everything, lock: undefined }),
       [timeout, forbidden, invalid].map((error) => `${error}${error.stack}`).join(),
     ];
     for (const output of outputs) {
@@ -365,4 +365,17 @@ test("many locks at once", async () => {
   assert.ok(locks.every((lock) => lock.held));
   await Promise.all(locks.map((lock) => lock.release()));
   await until(async () => (await server.locks()).every((key) => !key.startsWith("many")));
+});
+
+test("a lock is not copied, and is made by a client", async () => {
+  const held = redlock.lock(fresh());
+  for (const copy of [() => JSON.stringify({ held }), () => structuredClone([held])]) {
+    assert.match((await failure(copy)).message, /a lock is one holder and cannot be copied/);
+  }
+  for (const Class of [held.constructor, redlock.election(fresh()).constructor]) {
+    for (const given of [[], ["name"], [redlock, "name"]]) {
+      const error = await failure(() => new Class(...given));
+      assert.ok(error instanceof LockInvalidArgument && error.message.startsWith("a client makes"), error.stack);
+    }
+  }
 });

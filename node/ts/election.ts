@@ -46,6 +46,11 @@ export class Election {
   readonly #stopping = new AbortController();
 
   private constructor(client: Redlock, name: string | Uint8Array, options: LockOptions) {
+    if (options === undefined) {
+      throw new LockInvalidArgument(
+        'a client makes elections: redlock.election("name"), or election("name") with the default client',
+      );
+    }
     this.#client = client;
     // Bytes may change later.
     this.#name = typeof name === "string" ? name : new Uint8Array(name);

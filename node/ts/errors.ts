@@ -35,23 +35,8 @@ export interface ErrorDetails {
   readonly cause?: unknown;
 }
 
-/**
- * The base class of the errors of this package. The message says what happened, on which lock, what each node answered
- * and what to do next. It never contains a password or a token.
- *
- * Branch on the class or on `code`. A call that an `AbortSignal` ends rejects with the signal's own reason instead.
- *
- * @example
- * ```ts
- * try {
- *   await redlock.lock("report", { timeout: 500 }).using(work);
- * } catch (error) {
- *   if (!(error instanceof RedlockError && error.retryable)) throw error;
- *   tryLater();
- * }
- * ```
- */
-export abstract class RedlockError extends Error {
+/** The base class of the errors of this package. Types show it as {@link RedlockError}. */
+abstract class Base extends Error {
   /** The stable code. */
   abstract readonly code: ErrorCode;
   /**
@@ -75,7 +60,7 @@ export abstract class RedlockError extends Error {
 }
 
 /** Others held the lock until the timeout. Try again later, or wait longer. */
-export class LockTimeout extends RedlockError {
+export class LockTimeout extends Base {
   readonly code = "timeout";
   /** The label of the holder, if it has one. This and the rest is what the last look at the nodes has shown. */
   readonly holderLabel: string | undefined;
@@ -107,7 +92,7 @@ export class LockTimeout extends RedlockError {
  * No quorum of nodes could be asked or answered: nodes refused, hung, were loading, read-only, out of memory, or in
  * quarantine after a restart. Whether the lock is free is unknown.
  */
-export class LockUnavailable extends RedlockError {
+export class LockUnavailable extends Base {
   readonly code = "unavailable";
 
   override get retryable(): boolean {
@@ -116,12 +101,12 @@ export class LockUnavailable extends RedlockError {
 }
 
 /** Nodes that refuse these credentials or rights (NOAUTH, WRONGPASS, NOPERM) rule out a quorum. */
-export class LockForbidden extends RedlockError {
+export class LockForbidden extends Base {
   readonly code = "forbidden";
 }
 
 /** The lock was held and is lost; `reason` says why. */
-export class LockLost extends RedlockError {
+export class LockLost extends Base {
   readonly code = "lost";
   /** Why it was lost. */
   readonly reason: LostReason;
@@ -133,12 +118,12 @@ export class LockLost extends RedlockError {
 }
 
 /** The lock is not held, so it cannot be extended, checked or released. */
-export class LockNotHeld extends RedlockError {
+export class LockNotHeld extends Base {
   readonly code = "not_held";
 }
 
 /** This lock object already holds the lock, or is acquiring it; make a lock for each use. */
-export class LockAlreadyHeld extends RedlockError {
+export class LockAlreadyHeld extends Base {
   readonly code = "already_held";
 }
 
@@ -153,7 +138,7 @@ export class LockInternal extends RedlockError {
 }
 
 /** An option, a name or an address is wrong. Nothing was sent. The cause is a `TypeError`. */
-export class LockInvalidArgument extends RedlockError {
+export class LockInvalidArgument extends Base {
   readonly code = "invalid_argument";
   /** The option or argument that is wrong, such as `ttl`; undefined if the error is not about one. */
   readonly option: string | undefined;
@@ -163,6 +148,42 @@ export class LockInvalidArgument extends RedlockError {
     this.option = details.option;
   }
 }
+
+/**
+ * An error of this package; for `instanceof`, the base class of all of them. The message says what happened, on which
+ * lock, what each node answered and what to do next. It never contains a password or a token.
+ *
+ * Branch on the class or on `code`, which tells TypeScript the class. A call that an `AbortSignal` ends rejects with the
+ * signal's own reason instead.
+ *
+ * @example
+ * ```ts
+ * try {
+ *   await redlock.lock("report", { timeout: 500 }).using(work);
+ * } catch (error) {
+ *   if (!(error instanceof RedlockError && error.retryable)) throw error;
+ *   tryLater();
+ * }
+ * ```
+ */
+export type RedlockError =
+  | LockTimeout
+  | LockUnavailable
+  | LockForbidden
+  | LockLost
+  | LockNotHeld
+  | LockAlreadyHeld
+  | LockInvalidArgument;
+
+export const RedlockError = Base as unknown as RedlockErrorClass;
+
+/** What TypeScript makes of `instanceof RedlockError`: one of the classes. */
+// biome-ignore lint/complexity/noBannedTypes: a class is a function, and this one has no constructor for programs.
+interface RedlockErrorClass extends Function {
+  readonly prototype: RedlockError;
+}
+
+Object.defineProperty(Base, "name", { value: "RedlockError" });
 
 // The names are on the prototypes, as that of `Error` is: the stack is made before the instance has any field.
 for (const [name, { prototype }] of Object.entries({

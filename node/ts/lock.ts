@@ -77,6 +77,10 @@ const collected = new FinalizationRegistry<number>((number) => dropLock(queue(),
 
 const UTF_8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
+const NOT_COPIED = "a lock is one holder and cannot be copied; make another with its name where it is needed";
+/** `structuredClone` refuses an object with a symbol among its values, and its error shows the symbol. */
+const UNCLONEABLE = Symbol(NOT_COPIED);
+
 /** Keeps a lock alive while its signal is in use, which nothing would abort otherwise. */
 const holders = new WeakMap<AbortSignal, Lock>();
 /** The locks whose bodies run. A body that only waits for its signal would otherwise be garbage, and its lock too. */
@@ -105,6 +109,8 @@ const entered = new Set<Lock>();
  * ```
  */
 export class Lock {
+  /** @internal */
+  readonly uncloneable = UNCLONEABLE;
   /** The number of the native object; 0 before there was any. */
   #number = 0;
   /** Whether the native object exists. A call makes it, and a release drops it. */
@@ -119,6 +125,12 @@ export class Lock {
   #watched = false;
 
   private constructor(template: Template, name: Name | Name[], provider: Provider | undefined) {
+    // JavaScript can call it with anything.
+    if (typeof (template as Template | undefined)?.native !== "object") {
+      throw new LockInvalidArgument(
+        'a client makes locks: redlock.lock("name"), or lock("name") with the default client',
+      );
+    }
     this.#template = template;
     // Bytes may change later.
     this.#name = typeof name !== "string" && ArrayBuffer.isView(name) ? new Uint8Array(name) : name;
@@ -428,6 +440,11 @@ export class Lock {
    */
   async [asyncDispose](): Promise<void> {
     await this.#leave();
+  }
+
+  /** @internal */
+  toJSON(): never {
+    throw new LockInvalidArgument(NOT_COPIED);
   }
 
   /** @internal */

@@ -3,7 +3,7 @@
 import type { NameOptions, Redlock } from "./client.js";
 import { LockInvalidArgument, LockTimeout } from "./errors.js";
 import type { Lock } from "./lock.js";
-import { BOOLEAN, checked, COUNT, NAME_OPTIONS } from "./validate.js";
+import { BOOLEAN, COUNT, checked, NAME_OPTIONS } from "./validate.js";
 
 /** The options of a function that runs under a lock: those of its locks, and its own. */
 export interface LockedOptions extends NameOptions {
@@ -30,19 +30,9 @@ type Named = string | Uint8Array | readonly (string | Uint8Array)[];
 export interface Locked {
   <A extends unknown[], R, T>(
     name: NameOf<A>,
-    options: LockedOptions & { readonly skipIfHeld: true; readonly passLock: true },
-    fn: (this: T, lock: Lock, ...args: A) => R,
-  ): (this: T, ...args: A) => Promise<Awaited<R> | undefined>;
-  <A extends unknown[], R, T>(
-    name: NameOf<A>,
     options: LockedOptions & { readonly skipIfHeld?: false | undefined; readonly passLock: true },
     fn: (this: T, lock: Lock, ...args: A) => R,
   ): (this: T, ...args: A) => Promise<Awaited<R>>;
-  <A extends unknown[], R, T>(
-    name: NameOf<A>,
-    options: LockedOptions & { readonly skipIfHeld: true; readonly passLock?: false | undefined },
-    fn: (this: T, ...args: A) => R,
-  ): (this: T, ...args: A) => Promise<Awaited<R> | undefined>;
   <A extends unknown[], R, T>(
     name: NameOf<A>,
     options:
@@ -50,6 +40,16 @@ export interface Locked {
       | undefined,
     fn: (this: T, ...args: A) => R,
   ): (this: T, ...args: A) => Promise<Awaited<R>>;
+  <A extends unknown[], R, T>(
+    name: NameOf<A>,
+    options: LockedOptions & { readonly passLock: true },
+    fn: (this: T, lock: Lock, ...args: A) => R,
+  ): (this: T, ...args: A) => Promise<Awaited<R> | undefined>;
+  <A extends unknown[], R, T>(
+    name: NameOf<A>,
+    options: LockedOptions & { readonly passLock?: false | undefined },
+    fn: (this: T, ...args: A) => R,
+  ): (this: T, ...args: A) => Promise<Awaited<R> | undefined>;
 }
 
 type Call = (this: unknown, ...args: unknown[]) => unknown;

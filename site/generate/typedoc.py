@@ -12,6 +12,9 @@ from generate.sources import ROOT, BuildError
 MODULES = {"index": "redlock-rs", "otel": "redlock-rs/otel", "testing": "redlock-rs/testing"}
 """By what programs import each entry point."""
 
+UNNAMED = ("Named", "Nodes", "OPTIONS", "RedlockErrorClass")
+"""Types that are written out where they are used."""
+
 
 def reference_of_node(npm: Path, directory: Path, *, keep: bool) -> dict[str, str]:
     """The pages of the reference, by their path on the site. With `keep`, those of the last time."""
@@ -33,7 +36,7 @@ def _run(npm: Path, directory: Path) -> None:
         *("--plugin", npm / "node_modules" / "typedoc-plugin-markdown" / "dist" / "index.js"),
         *("--plugin", Path(__file__).parent / "typedoc-links.mjs"),
         # Types of options that are written out where they are used.
-        *("--intentionallyNotExported", "OPTIONS", "--intentionallyNotExported", "Named"),
+        *(word for name in UNNAMED for word in ("--intentionallyNotExported", name)),
         *("--tsconfig", node / "tsconfig.json"),
         *("--name", "redlock-rs"),
         *("--out", directory),

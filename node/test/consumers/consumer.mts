@@ -24,8 +24,8 @@ import {
   type Metric,
   type NodeView,
   type Point,
-  Redlock,
   type RedisClient,
+  Redlock,
   RedlockError,
   type RedlockEvent,
   semaphore,
@@ -81,6 +81,24 @@ const held = redlock.lock(new Uint8Array([102, 111, 111]));
 const won: boolean = await held.tryAcquire({ signal: new AbortController().signal });
 assert.ok(won);
 assert.equal(await explain({ timeout: 0 }), "timeout");
+try {
+  held.check();
+} catch (error) {
+  if (!(error instanceof RedlockError)) throw error;
+  switch (error.code) {
+    case "lost": {
+      const lost: LockLost = error;
+      assert.ok(lost.reason);
+      break;
+    }
+    case "invalid_argument":
+      assert.equal(error.option, undefined);
+      break;
+    default:
+      // @ts-expect-error: only a loss has a reason
+      assert.equal(error.reason, undefined);
+  }
+}
 await held.extend(6_000);
 await held.release();
 
@@ -100,8 +118,17 @@ const connection: { host: string; port: number; maxRetriesPerRequest: null } = {
   maxRetriesPerRequest: null,
 };
 const theirs: RedisClient = { options: connection };
-for (const nodes of [connection, theirs, ["memory://a", theirs]]) new Redlock(nodes).close();
+for (const nodes of [connection, theirs, ["memory://a", theirs], { host: "localhost", password: "p", tls: {} }])
+  new Redlock(nodes).close();
 const double: (amount: number) => Promise<number> = locked("double", undefined, (amount: number) => 2 * amount);
+const once: boolean = Date.now() > 0;
+const perhaps: () => Promise<string | undefined> = redlock.locked("cron", { skipIfHeld: once }, async () => "done");
+const passed: (n: number) => Promise<number | undefined> = redlock.locked(
+  "cron",
+  { skipIfHeld: once, passLock: true },
+  async (lock: Lock, n: number) => n + lock.fence,
+);
+assert.ok((await perhaps()) === "done" && (await passed(1)) !== undefined);
 const nightly: () => Promise<string | undefined> = redlock.locked("cron", { skipIfHeld: true }, async () => "done");
 const pay: (user: string) => Promise<number> = locked(
   (user: string) => `user:${user}`,
@@ -194,6 +221,8 @@ function wrong(): void {
   (): Promise<number> => redlock.election("foo").run(() => 5);
   // @ts-expect-error: options come second
   new Redlock({ ttl: 5_000 });
+  // @ts-expect-error: a call that may be skipped has no value then
+  (): Promise<string> => redlock.locked("foo", { skipIfHeld: once }, () => "done")();
   // @ts-expect-error: elections are made by a client
   new Election();
   // @ts-expect-error: locks are made by a client
