@@ -128,12 +128,12 @@ export class LockAlreadyHeld extends Base {
 }
 
 /** The client is closed. */
-export class LockClosed extends RedlockError {
+export class LockClosed extends Base {
   readonly code = "closed";
 }
 
 /** A bug in redlock; please report it. What the call acquired was released. */
-export class LockInternal extends RedlockError {
+export class LockInternal extends Base {
   readonly code = "internal";
 }
 
@@ -173,6 +173,8 @@ export type RedlockError =
   | LockLost
   | LockNotHeld
   | LockAlreadyHeld
+  | LockClosed
+  | LockInternal
   | LockInvalidArgument;
 
 export const RedlockError = Base as unknown as RedlockErrorClass;

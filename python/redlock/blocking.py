@@ -505,9 +505,9 @@ class Redlock(OnlyWith, _native.Client):
     def close(self, limit: Duration = 0.5) -> None:
         """Close the client and release the locks that were acquired with it.
 
-        Acquires that wait, and new ones, raise `LockClosed`. Other clients live on. From the call on, none of its locks is
-        held. It waits up to `limit`, in seconds, for the nodes to answer; the background goes on with what they have not
-        answered by then, and such a lock expires after its ttl at the latest.
+        Acquires that wait, and new ones, raise `LockClosed`. Other clients live on. From the call on, none of its locks
+        is held. It waits up to `limit`, in seconds, for the nodes to answer; the background goes on with what they have
+        not answered by then, and such a lock expires after its ttl at the latest.
 
         Raises `LockInvalidArgument` for a wrong limit.
 

@@ -81,7 +81,7 @@ async def test_a_blocking_acquire_that_waits_in_a_loop_warns(client: redlock.Red
             lambda: lock.acquire(timeout=0.2),
             lambda: client.lock(name, timeout=0.2).__enter__(),
             client.lock(name, timeout=0.2)(lambda: None),
-            client.lock(lambda: name, timeout=0.2, skip_if_held=True)(lambda: None),
+            client.locked(lambda: name, timeout=0.2)(lambda: None),
         ]
         for wait in waits:
             with (

@@ -36,7 +36,7 @@ def test_a_block_releases_when_its_body_raises(client: redlock.Redlock, server: 
 def test_a_loss_is_noted_on_what_the_body_raises(client: redlock.Redlock, name: str) -> None:
     lock = client.lock(name, ttl=0.1, auto_renew=False)
 
-    @client.lock(lambda: name, ttl=0.1, auto_renew=False, pass_lock=True)
+    @client.locked(lambda: name, ttl=0.1, auto_renew=False, pass_lock=True)
     def work(lock: redlock.Lock) -> None:
         until(lambda: not lock.held, "it is lost")
         raise KeyError

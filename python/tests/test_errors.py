@@ -30,8 +30,12 @@ def test_no_class_without_a_code_and_no_reason_left_out() -> None:
 @pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["code"])
 def test_errors_can_be_pickled(case: dict[str, Any]) -> None:
     holder = {"holder_label": "label", "holder_ttl_left": 1.5, "held_by_this_process": True}
-    of_code = {"timeout": holder, "lost": {"reason": "taken"}, "invalid_argument": {"option": "ttl"}}
-    own: dict[str, Any] = of_code.get(case["code"], {})
+    of_code: dict[str, dict[str, Any]] = {
+        "timeout": holder,
+        "lost": {"reason": "taken"},
+        "invalid_argument": {"option": "ttl"},
+    }
+    own = of_code.get(case["code"], {})
     error = errors.of_code(case["code"], "what happened", name="foo", nodes=(("node", "answer"),), **own)
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -280,7 +281,12 @@ def test_closed_client(drivers: Drivers, nodes: Cluster, face: str, name: str) -
     client.close()
     assert not lock.state()["held"]
     assert not nodes.has(name)
-    for call in (waiting.result, lambda: client.lock("new").acquire(), lambda: client.inspect(name)):
+    calls: list[Callable[[], object]] = [
+        waiting.result,
+        lambda: client.lock("new").acquire(),
+        lambda: client.inspect(name),
+    ]
+    for call in calls:
         with pytest.raises(LockError, match="client is closed") as closed:
             call()
         assert closed.value.code == "closed"

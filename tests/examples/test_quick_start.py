@@ -68,7 +68,7 @@ def test_node(tmp_path: Path) -> None:
     with Server() as server:
         said = run(server, tmp_path, "node", "quickstart.mjs")
         assert "3 lines" in said
-        assert "held by another owner" in said
+        assert "held by this process" in said
         assert not server.get("cron:nightly")
 
 

@@ -33,7 +33,7 @@ fn the_quick_start_runs() {
     let output = example("quickstart", &[], &server).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("held for ") && said.contains("3 lines") && said.contains("held by another owner"), "{said}");
+    assert!(said.contains("held for ") && said.contains("3 lines") && said.contains("held by this process"), "{said}");
 }
 
 #[test]

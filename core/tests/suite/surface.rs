@@ -8,7 +8,8 @@ use redlock::bindings::options::{OPTIONS, Scope};
 use redlock::{
     Builder, Credentials, Diagnosis, Election, Error, ErrorKind, Finding, Guard, IntoNodes, Leader, Level, Lock,
     LockState, LockView, Login, LostReason, Metric, MetricKind, NodeAnswer, NodeState, NodeView, Point, PointValue,
-    Redlock, SetnxGuard, SetnxLock, Stats, blocking, count_by_name, publish_metrics, shutdown, stats, testing,
+    Redlock, SetnxGuard, SetnxLock, Stats, blocking, count_by_name, publish_metrics, shutdown, shutdown_async, stats,
+    testing,
 };
 use serde_json::Value;
 
@@ -127,6 +128,7 @@ async fn client_and_lock() -> Result<(), Error> {
     let lost = Guard::lost(&guard);
     drop::<LockView>(Redlock::inspect(&redlock, "async").await?);
     drop::<Vec<Diagnosis>>(Redlock::diagnose(&redlock).await?);
+    Redlock::close(redlock.clone(), Duration::ZERO).await;
     Guard::release(guard).await?;
     drop::<std::pin::Pin<Box<dyn Future<Output = Error>>>>(Box::pin(lost));
     Ok(())
@@ -282,6 +284,7 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     let view: LockView = blocking::Redlock::inspect(&redlock, "blocking")?;
     let _: &'static str = LockState::as_str(view.state);
     let diagnoses: Vec<Diagnosis> = blocking::Redlock::diagnose(&redlock)?;
+    blocking::Redlock::close(redlock.clone(), Duration::ZERO);
     let level: Level = Diagnosis::level(&diagnoses[0]);
     let _: &'static str = Level::as_str(level);
     blocking::Guard::release(guard)
@@ -291,6 +294,7 @@ fn blocking_client_and_lock() -> Result<(), Error> {
 fn end() {
     // Not called: it is for good.
     let _: fn() = shutdown;
+    drop(shutdown_async());
 }
 
 #[test]

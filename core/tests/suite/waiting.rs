@@ -752,7 +752,7 @@ async fn a_lock_that_is_won_while_its_client_is_closed_does_not_leak() {
             match end(waiter).await {
                 // It is released, as every lock of the client.
                 Ok(guard) => assert!(!guard.is_held()),
-                Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Closed, "{error}"),
             }
             release.await.unwrap().unwrap();
             eventually("no key is left", || servers.iter().all(|server| server.get(NAME).is_none()));
