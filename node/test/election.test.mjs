@@ -389,7 +389,7 @@ test("a closed client has no elections, and its leader does not lead any more", 
   const client = new Redlock(server.url);
   const name = fresh();
   const candidate = client.election(name);
-  const led = await candidate.run(async (signal, lock) => {
+  const led = await candidate.run(async (_signal, lock) => {
     const campaign = assert.rejects(client.election(name).run(never), LockClosed);
     await until(() => waiting() === 1);
     await client.close();

@@ -139,8 +139,7 @@ export const outcomes = {
   },
 
   /** The lock is released with its client. */
-  close: (world, number) =>
-    held(world.locks[number]) ? know(world, number, { ...IDLE, state: "released" }) : world,
+  close: (world, number) => (held(world.locks[number]) ? know(world, number, { ...IDLE, state: "released" }) : world),
 
   /** As a release, but only a loss is an error. */
   dispose: (world, number) =>

@@ -5,6 +5,7 @@ import { Worker } from "node:worker_threads";
 import {
   configure,
   inspectSemaphore,
+  LockClosed,
   LockInvalidArgument,
   LockLost,
   LockTimeout,
@@ -159,8 +160,8 @@ test("wrong names and options are refused, and a closed client", async () => {
   await refused(() => client.semaphore("pool", 2, { permits: 2 }), "permits", "unknown option");
   await refused(() => client.semaphore("pool", 2, { protocol: "setnx" }), "protocol");
   client.close();
-  await refused(() => client.semaphore("right", 2), undefined, "closed");
-  await refused(() => client.inspectSemaphore("right", 2), undefined, "closed");
+  assert.throws(() => client.semaphore("right", 2), LockClosed);
+  await assert.rejects(client.inspectSemaphore("right", 2), LockClosed);
 });
 
 test("semaphores with other numbers of permits keep their own, however many there are", async () => {

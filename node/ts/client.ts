@@ -18,8 +18,8 @@ import {
   clientValues,
   expect,
   LOCK_OPTIONS,
-  NAME_OPTIONS,
   MILLISECONDS,
+  NAME_OPTIONS,
   type Name,
 } from "./validate.js";
 

@@ -55,7 +55,14 @@ const OPTIONS: Kinds = {
 const PARTS = ["_bucket_total", "_sum_total", "_count_total"];
 
 /** The errors of an acquire that are a failure. That others hold the lock is an answer. */
-const FAILURES: readonly ErrorCode[] = ["unavailable", "forbidden", "already_held", "closed", "invalid_argument", "internal"];
+const FAILURES: readonly ErrorCode[] = [
+  "unavailable",
+  "forbidden",
+  "already_held",
+  "closed",
+  "invalid_argument",
+  "internal",
+];
 
 /** The outcomes of calls for which the engine says how they waited. It does not for calls that it refused. */
 const ANSWERS: readonly string[] = ["acquired", "timeout", "unavailable", "forbidden"];
