@@ -442,7 +442,7 @@ fn public(source: &str, module: &str) -> BTreeSet<String> {
                 let (owner, _) = owner.unwrap();
                 found.extend(setters.iter().map(|setter| format!("{module}{owner}::{setter}")));
             }
-        } else if let Some((item, name)) = ["struct", "enum", "trait", "fn"]
+        } else if let Some((item, name)) = ["struct", "enum", "trait", "fn", "async fn"]
             .iter()
             .find_map(|item| Some((*item, named(line, &[&format!("pub {item} ")])?)))
         {
