@@ -91,7 +91,7 @@ def test_settings() -> None:
     fields = re.findall(r"^    pub\(crate\) (\w+): ", between("core/src/options.rs", "struct Settings {\n"), re.M)
     assert set(fields) == names("Lock")
     builder = between("core/src/api/client.rs", "impl Builder {\n")
-    addresses = between("core/src/address.rs", "fn with_options(", "\n    }\n")
+    addresses = between("core/src/address/mod.rs", "fn with_options(", "\n    }\n")
     used = re.findall(r"\boptions\.(\w+)\b(?!\()", builder + addresses)
     assert set(used) == names("Client")
 

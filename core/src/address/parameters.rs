@@ -52,7 +52,7 @@ pub(super) struct Parameter {
     pub(super) value: String,
 }
 
-/// Names that other libraries have for our parameters. Some of ours are theirs alone, and not in the list of known ones.
+/// Names that other libraries have for our parameters. Those that stand for themselves are theirs alone.
 const ALIASES: [(&str, &str); 8] = [
     ("ssl_ca_certs", "tls_ca"),
     ("ssl_certfile", "tls_cert"),
@@ -98,7 +98,7 @@ const FOREIGN: [(&str, Hint); 13] = [
     ("sslminversion sslciphers", Hint::Text("remove it: TLS 1.2 and 1.3 are used, with the ciphers that are safe")),
 ];
 
-/// Returns a URL's parameters with decoded values. Refuses unknown and repeated ones. `known` are ours, and `theirs` are
+/// Returns a URL's parameters with decoded values. Refuses unknown and repeated ones. `known` are ours. `theirs` are
 /// those of other libraries that are taken too.
 pub(super) fn parameters(
     url: &Url,

@@ -2,6 +2,8 @@
 //!
 //! The redis crate ignores unknown parts of a URL. Here they are refused before anything is sent. Messages never repeat
 //! a URL: a password with an unescaped `@`, `/` or `#` can end up in any part of it.
+//!
+//! May import `credentials`, `options`, `event` and `error`.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -837,7 +839,8 @@ mod tests {
 
     #[test]
     fn table() {
-        let table: Table = serde_json::from_str(include_str!("../../tests/conformance/tables/addresses.json")).unwrap();
+        let table: Table =
+            serde_json::from_str(include_str!("../../../tests/conformance/tables/addresses.json")).unwrap();
         for case in table.cases {
             let (what, result) = match (case.url, case.urls, case.env) {
                 (Some(url), None, None) => (url.clone(), Addresses::parse([url])),
