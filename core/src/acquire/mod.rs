@@ -255,7 +255,7 @@ impl Acquire {
     ///
     /// # Errors
     ///
-    /// `unavailable` for a timeout of zero, which has no second try; `closed` once redlock is shut down or the client is
+    /// `unavailable` for a timeout of zero, which is one try; `closed` once redlock is shut down or the client is
     /// closed.
     pub(crate) fn activate(mut self, owner: LeaseOwner) -> Result<Result<LeaseOwner, Self>, Error> {
         if owner.activate() {

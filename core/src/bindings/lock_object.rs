@@ -269,8 +269,8 @@ impl LockObject {
         matches!(self.local(Pid::now()).state().phase, Phase::Idle { released: true })
     }
 
-    /// Takes the hold out of an object that is garbage-collected, and logs that. `None` if there is no hold to keep,
-    /// because the lock is not held or was acquired for a block. The drop of the object releases the latter.
+    /// Takes the hold out of an object that is garbage-collected, and logs that. `None` if the
+    /// lock is not held, or was acquired for a block. The drop of the object releases the latter.
     #[must_use]
     pub fn abandon(&self) -> Option<AbandonedHold> {
         if !self.held() || self.is_in_block() {

@@ -1,7 +1,7 @@
 //! The queue of what the background logs, and the thread named `redlock-log` that passes it to the program's subscriber.
 //!
 //! A subscriber is the program's code: it may block, or make calls of this library. The background renews all locks, and
-//! does not wait for it. Each other thread calls the subscriber itself, because it waits for nobody else.
+//! does not wait for it. Every other thread calls the subscriber itself, and delays only itself.
 //!
 //! States of the thread: *not started*, until the background logs for the first time; *passing on*, for ever. It passes on
 //! in order. Beyond [`MOST`] entries, events are dropped and counted. The ends of spans are not: there are at most as many
