@@ -48,6 +48,10 @@ pub enum Fault {
     ExtendCreates,
     /// The node's extend compares the token alone, not the fence.
     ExtendByToken,
+    /// The node says that it remembers a larger fence that another node has granted the lock, and does not.
+    NotRaised,
+    /// A grant with a larger fence counts although no quorum remembers that fence.
+    AheadCounts,
     /// The node's restore writes a fence smaller than the node has granted since.
     RestoreBlindly,
     /// The node's release does not compare the token.
@@ -119,7 +123,7 @@ pub enum Fault {
 #[cfg(feature = "simulation")]
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 55] = [
+    pub const ALL: [Self; 57] = [
         Self::HalfIsQuorum,
         Self::NoDrift,
         Self::ValidFromAnswer,
@@ -142,6 +146,8 @@ impl Fault {
         Self::BlindConfirm,
         Self::ExtendCreates,
         Self::ExtendByToken,
+        Self::NotRaised,
+        Self::AheadCounts,
         Self::RestoreBlindly,
         Self::ReleaseBlindly,
         Self::SetnxTakes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 import pytest
 
@@ -21,6 +22,7 @@ LONG_TTL_MS = 60_000
 FENCE_TTL_MS = 600_000
 MAX_HOLD_MS = 1500
 ROUNDS = 20
+HOUR_US = 3_600_000_000
 PATIENT_MS = 5 * SLACK_MS
 """A node_timeout that nodes keep however slow the machine is."""
 
@@ -86,6 +88,43 @@ def test_extension_does_not_count_a_later_grant(drivers: Drivers, nodes: Cluster
         left = server.command("PTTL", name)
         assert isinstance(left, int)
         assert left <= LONG_TTL_MS // 2
+
+
+@every_face
+def test_nodes_that_are_ahead_count_once_others_have_caught_up(
+    drivers: Drivers, five_nodes: Cluster, network: Network, face: str, name: str
+) -> None:
+    """Two nodes remember a larger fence, so the lock is won without them. Then two of the other nodes go away."""
+    client = drivers.start(face).client(network.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS, auto_renew=False)
+    connect_to_all(client, five_nodes, name)
+    others, ahead = list(five_nodes)[:3], list(five_nodes)[3:]
+    for server in ahead:
+        server.command("SET", fence_key(name), time.time_ns() // 1000 + HOUR_US)
+    lock = client.lock(name)
+    for proxy in network.proxies[3:]:
+        proxy.replies(HOLD)
+    fence = lock.acquire()["fence"]
+    until(lambda: all(server.get(name) for server in five_nodes), "every node has granted it")
+    network.let_go()
+
+    def have_caught_up() -> bool:
+        lock.extend()
+        return all(int(server.get(fence_key(name)) or 0) > fence + HOUR_US // 2 for server in others)
+
+    until(have_caught_up, "the others remember the larger fence")
+    for proxy in network.proxies[:2]:
+        proxy.refuse(True)
+        proxy.reset()
+    for server in ahead:
+        server.command("PEXPIRE", name, LONG_TTL_MS // 2)
+    lock.extend()
+    for server in ahead:
+        left = server.command("PTTL", name)
+        assert isinstance(left, int)
+        assert left > LONG_TTL_MS // 2
+    assert lock.state()["fence"] == fence
+    lock.release()
+    until(lambda: not any(server.get(name) for server in list(five_nodes)[2:]), "it is released")
 
 
 @every_face

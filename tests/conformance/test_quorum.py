@@ -51,6 +51,10 @@ def prepare(server: Server, name: str, vote: Vote) -> None:
             server.command("SET", fence_key(name), BASE + fence - 1)
         case "failed", _:
             server.command("SET", fence_key(name), "no number")
+        case "ahead", _:
+            token, _, rest = (server.get(name) or b"").partition(b":")
+            granted, colon, label = rest.partition(b":")
+            server.command("SET", name, b"%b:%d%b%b" % (token, int(granted) + 1, colon, label), "PX", 60_000)
         case (("held" | "foreign" | "taken"), _):
             server.command("SET", name, "another library's token")
         case (("absent" | "gone"), _):
@@ -85,7 +89,7 @@ def test_attempts(drivers: Drivers, undisturbed: Callable[[int], Cluster], face:
 @pytest.mark.parametrize(
     ("section", "words", "call"),
     [
-        ("extensions", {"extended", "absent", "foreign"}, Lock.extend),
+        ("extensions", {"extended", "absent", "foreign", "ahead"}, Lock.extend),
         ("releases", {"deleted", "gone", "taken"}, Lock.release),
     ],
     ids=["extensions", "releases"],

@@ -6,6 +6,26 @@
 //! - it is dropped anywhere: some keys may live longer, which is harmless, and the validity is unchanged;
 //! - the lock is released or lost meanwhile: the result is ignored;
 //! - another extension is answered sooner or later than this one (see `lease`).
+//!
+//! *A node that is ahead* has granted this lock a larger fence than the one it was won with: its fence key was larger, and
+//! its grant was not needed. It cannot count as it is: another owner with a fence in between may have come and gone there.
+//! So the next extension has every node that does count remember the larger fence, the *floor*. Once a quorum does, the
+//! lock's *level* is the floor. From then on extensions and restores compare with it, and the node that was ahead counts. The
+//! holder keeps the fence that it was told, and a restored key shows it.
+//!
+//! This is safe because nobody else ever wins with a fence above that of the lock and not above its level. At first the
+//! level is the fence. Say that it is L, that each node of a quorum Y has extended the lock at level L and remembers the
+//! floor, and that another owner wins with a fence F above L and not above the floor. Its quorum has a node y in common
+//! with Y, which granted or confirmed F while the other owner's grant lasted.
+//!
+//! - If that was before y had this lock, y remembered F or more. So it would have granted this lock more than F, and then
+//!   not have extended it at level L; or it would not have restored it at level L or less.
+//! - If it was after y extended this lock, the other owner's grant came then too, as a node has one owner at a time. It
+//!   is above the floor, and so is F.
+//!
+//! So a key that was granted no more than the level shows that no owner with a larger fence has been there in between, and
+//! so does an absent key on a node that remembers no more than the level. No fence key falls, and no clock is read.
+//! `tests/model` goes through every order of these steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +39,7 @@ use crate::net::ballots::KeyBallots;
 use crate::net::connections::Connections;
 use crate::net::node::Failure;
 use crate::net::round::{Delivery, Round};
-use crate::protocol::quorum::{KeyVerdict, KeyVote};
+use crate::protocol::quorum::{KeyVerdict, KeyVote, quorum};
 use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
 
@@ -75,11 +95,21 @@ pub(crate) async fn extend(
         }
     }
     let answers = |ballots: &KeyBallots| ballots.answers(&connections.members, describe);
-    match ballots.decide(&mut round, |_, answer, _| vote(answer)).await {
+    let mut raised = 0;
+    let judge = |_, answer: &Result<Reply, Failure>, _| {
+        match answer {
+            Ok(Reply::Raised) => raised += 1,
+            Ok(Reply::Ahead(fence)) => footprint.granted(*fence),
+            _ => {}
+        }
+        vote(answer)
+    };
+    match ballots.decide(&mut round, judge).await {
         KeyVerdict::Lost(reason) => Extended::Lost(Loss { reason, nodes: answers(&ballots) }),
         KeyVerdict::Open | KeyVerdict::Unknown => Extended::Unknown(extending, answers(&ballots)),
-        KeyVerdict::Carried if lease.extended(start, extending) => {
+        KeyVerdict::Carried if lease.extended(start, extending, raised >= quorum(connections.members.len())) => {
             put_back(lease, round, ballots.votes());
+            lease.catch_up();
             Extended::Done
         }
         KeyVerdict::Carried => Extended::Over,
@@ -88,10 +118,11 @@ pub(crate) async fn extend(
 
 fn vote(answer: &Result<Reply, Failure>) -> KeyVote {
     match answer {
-        Ok(Reply::Extended) => KeyVote::Ours,
+        Ok(Reply::Extended | Reply::Raised) => KeyVote::Ours,
         Ok(Reply::Absent) if planted(Fault::RestoreCounts) => KeyVote::Ours,
         Ok(Reply::Absent) => KeyVote::Absent,
-        Ok(Reply::Foreign(_) | Reply::Ahead) => KeyVote::Foreign,
+        Ok(Reply::Foreign(_)) => KeyVote::Foreign,
+        Ok(Reply::Ahead(_)) => KeyVote::Ahead,
         Ok(_) | Err(_) => KeyVote::Failed,
     }
 }
@@ -99,10 +130,11 @@ fn vote(answer: &Result<Reply, Failure>) -> KeyVote {
 /// Describes one node's reply for people.
 fn describe(_: KeyVote, reply: Option<&Reply>, _: Delivery) -> String {
     match reply {
-        Some(Reply::Extended) => "extended".to_owned(),
+        Some(Reply::Extended | Reply::Raised) => "extended".to_owned(),
         Some(Reply::Absent) => "has no such key any more".to_owned(),
         Some(Reply::Foreign(Some(label))) => format!("held by {label}"),
-        Some(Reply::Foreign(None) | Reply::Ahead) => "held by another".to_owned(),
+        Some(Reply::Foreign(None)) => "held by another".to_owned(),
+        Some(Reply::Ahead(_)) => "granted a larger fence, which does not count".to_owned(),
         _ => Failure::UnexpectedReply.to_string(),
     }
 }

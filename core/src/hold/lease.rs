@@ -38,7 +38,7 @@ use crate::hold::setnx::Grant;
 use crate::net::connections::Member;
 use crate::net::footprint::Footprint;
 use crate::process::context::LockContext;
-use crate::process::schedule::{Next, NotHeld, OwnHold, Unlogged};
+use crate::process::schedule::{Next, NotHeld, OwnHold, Timed, Unlogged};
 use crate::process::waiters::Ends;
 use crate::protocol::backoff;
 use crate::protocol::quorum::{self, NodeMask};
@@ -87,6 +87,10 @@ struct State {
     ttl_by: u64,
     /// The number of the extension that began last.
     begun: u64,
+    /// What the lock counts as on the nodes: its fence, or a larger one that a quorum remembers (see `extend`).
+    level: u64,
+    /// The floor of the extension that began last with one.
+    floor: u64,
     /// The highest number of an extension that reached its quorum.
     carried: u64,
     ownership: Option<Ownership>,
@@ -158,6 +162,8 @@ pub(crate) struct Extending {
     ttl: Duration,
     /// Whether later renewals use `ttl`, too.
     sets: bool,
+    /// The larger fence that the nodes are to remember.
+    floor: Option<u64>,
 }
 
 impl fmt::Debug for LossCallback {
@@ -203,6 +209,8 @@ impl Lease {
             ttl,
             ttl_by: 0,
             begun: 0,
+            level: won.fence,
+            floor: 0,
             carried: 0,
             ownership: Some(won.right),
             renew_at: None,
@@ -227,6 +235,9 @@ impl Lease {
             lost: Notify::new(),
         };
         lease.plan(&mut lease.state(), won.acquired, won.unit);
+        if lease.is_behind() {
+            lease.bring_forward(Duration::ZERO);
+        }
         lease
     }
 
@@ -452,12 +463,39 @@ impl Lease {
         let mut state = self.state();
         state.asked = self.now();
         state.begun += 1;
-        let extending = Extending { number: state.begun, ttl: ttl.unwrap_or(state.ttl), sets: ttl.is_some() };
-        let ttl = extending.ttl;
+        let number = state.begun;
+        let (sets, ttl) = (ttl.is_some(), ttl.unwrap_or(state.ttl));
         let Some(Ownership::Fenced(claim)) = &state.ownership else { return None };
         claim.raise_ttl(ttl);
-        let action = Action::Extend { ttl, fence: self.fence, fence_ttl: self.fence_ttl(ttl) };
-        Some((extending, claim.request(action), Arc::clone(claim.footprint())))
+        let highest = claim.footprint().highest();
+        let fence = if planted(Fault::AheadCounts) { highest } else { state.level };
+        let floor = (highest > fence).then_some(highest);
+        let action = Action::Extend { ttl, fence, fence_ttl: self.fence_ttl(ttl), floor };
+        let begun = (Extending { number, ttl, sets, floor }, claim.request(action), Arc::clone(claim.footprint()));
+        state.floor = floor.unwrap_or(state.floor);
+        Some(begun)
+    }
+
+    /// Returns whether a node has granted more than the lock counts as, or than an extension has tried to make it count as.
+    fn is_behind(&self) -> bool {
+        let state = self.state();
+        let Some(Ownership::Fenced(claim)) = &state.ownership else { return false };
+        claim.footprint().highest() > state.level.max(state.floor)
+    }
+
+    /// Records that a node has the lock by a grant of this fence, above its level.
+    pub(crate) fn found_ahead(self: &Arc<Self>, fence: u64) {
+        if let Some(Ownership::Fenced(claim)) = &self.state().ownership {
+            claim.footprint().granted(fence);
+        }
+        self.catch_up();
+    }
+
+    /// Renews soon if a node that is ahead was found: it counts only after the next extension.
+    pub(crate) fn catch_up(self: &Arc<Self>) {
+        if self.is_behind() && self.bring_forward(Duration::ZERO) {
+            self.context.process.schedule.add(Arc::clone(self) as Arc<dyn Timed>);
+        }
     }
 
     /// Queues a request that puts the lock back on a node while the others keep it. Calls `queue` under the mutex with
@@ -473,6 +511,7 @@ impl Lease {
         let action = Action::Restore {
             ttl: left,
             fence: self.fence,
+            level: state.level,
             fence_ttl: self.fence_ttl(state.ttl),
             label: Arc::clone(&self.context.spec.settings.label),
         };
@@ -511,8 +550,9 @@ impl Lease {
         self.context.spec.settings.fence_ttl.max(2 * ttl)
     }
 
-    /// Records that an extension begun at `start` reached its quorum. Returns false if it came too late.
-    pub(crate) fn extended(&self, start: Moment, extending: Extending) -> bool {
+    /// Records that an extension begun at `start` reached its quorum, and whether a quorum remembers its floor. Returns
+    /// false if it came too late.
+    pub(crate) fn extended(&self, start: Moment, extending: Extending, is_raised: bool) -> bool {
         let mut state = self.state();
         let late = state.phase != Phase::Held || self.now() >= state.valid_until;
         if late && planted(Fault::LateExtension) && state.phase != Phase::Released {
@@ -520,7 +560,8 @@ impl Lease {
         } else if late {
             return false;
         }
-        let Extending { number, ttl, sets } = extending;
+        let Extending { number, ttl, sets, floor } = extending;
+        state.level = state.level.max(floor.filter(|_| is_raised).unwrap_or(0));
         state.valid_until = state.valid_until.max(quorum::valid_until(start, ttl, self.margin(), self.limit));
         state.kept_until = state.kept_until.max(start.after(ttl));
         if sets && number > state.ttl_by {

@@ -98,7 +98,7 @@ fn describe(vote: KeyVote, _: Option<&Reply>, sent: Delivery) -> String {
         KeyVote::Absent => "did not have it",
         // The first release may have freed it.
         KeyVote::Foreign if sent == Delivery::Retried => "held by another when it was asked again",
-        KeyVote::Foreign => "held by another",
+        KeyVote::Foreign | KeyVote::Ahead => "held by another",
         KeyVote::Pending | KeyVote::Failed => "key absent, but an unanswered acquire may still arrive",
     };
     text.to_owned()

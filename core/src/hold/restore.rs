@@ -51,11 +51,11 @@ pub(crate) fn put_back(lease: &Arc<Lease>, round: Round, votes: &[KeyVote]) {
     }
     // Not the lease itself: a task that is not driven would keep it, and the connections of a client that is gone.
     round.drain_in_background(Arc::downgrade(lease), |lease, node, answer, _| {
-        if matches!(answer, Ok(Reply::Absent))
-            && let Some(lease) = lease.upgrade()
-            && lease.context.set().members.len() > 1
-        {
-            restore(&lease, node, Duration::ZERO);
+        let Some(lease) = lease.upgrade() else { return };
+        match answer {
+            Ok(Reply::Absent) if lease.context.set().members.len() > 1 => restore(&lease, node, Duration::ZERO),
+            Ok(Reply::Ahead(fence)) => lease.found_ahead(*fence),
+            _ => {}
         }
     });
 }

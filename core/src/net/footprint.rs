@@ -4,6 +4,7 @@
 //! other connection it may be executed first, and the key stays. If that connection is no longer driven, the delete
 //! goes over another one, and the release stays pending until a node reports the deletion.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -13,7 +14,11 @@ use crate::sys::clock::Moment;
 
 /// The keys that one token may have left, by node.
 #[derive(Debug)]
-pub(crate) struct Footprint(Mutex<Vec<Entry>>);
+pub(crate) struct Footprint {
+    entries: Mutex<Vec<Entry>>,
+    /// The largest fence that a node is known to have granted.
+    highest: AtomicU64,
+}
 
 /// One node's trace, and the number of the create it describes. A late answer to an older create must not change it.
 #[derive(Debug)]
@@ -45,11 +50,22 @@ pub(crate) enum Trace {
 
 impl Footprint {
     pub(crate) fn new(nodes: usize) -> Self {
-        Self(Mutex::new((0..nodes).map(|_| Entry { trace: Trace::Nothing, creates: 0 }).collect()))
+        let entries = (0..nodes).map(|_| Entry { trace: Trace::Nothing, creates: 0 }).collect();
+        Self { entries: Mutex::new(entries), highest: AtomicU64::new(0) }
     }
 
     fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.0.lock().expect("no panic while holding this")
+        self.entries.lock().expect("no panic while holding this")
+    }
+
+    /// Records that a node has granted this fence.
+    pub(crate) fn granted(&self, fence: u64) {
+        self.highest.fetch_max(fence, Ordering::Relaxed);
+    }
+
+    /// Returns the largest fence that a node is known to have granted; 0 if there is none.
+    pub(crate) fn highest(&self) -> u64 {
+        self.highest.load(Ordering::Relaxed)
     }
 
     /// Records a create about to be queued on `connection` to `node`.
@@ -85,7 +101,10 @@ impl Footprint {
     /// Records the answer to `create` from `node`.
     pub(crate) fn answered(&self, node: usize, create: Create, answer: &Result<Reply, Failure>) {
         let trace = match answer {
-            Ok(Reply::Granted(_) | Reply::Held { ours: Some(_), .. }) => Trace::Created,
+            Ok(Reply::Granted(fence) | Reply::Held { ours: Some(fence), .. }) => {
+                self.granted(*fence);
+                Trace::Created
+            }
             // The scripts write the lock last, so that an error leaves none.
             Ok(_) => Trace::Nothing,
             Err(failure) if failure.is_unexecuted() => Trace::Nothing,

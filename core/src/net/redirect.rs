@@ -158,12 +158,15 @@ async fn look_at_each(
     (Some(first), Ok(Reply::Slots { free: all, ttl_left: least, position: 0, hold: 0 }))
 }
 
-/// Returns the answer for several names: that of another's lock before that of an absent one, and both before yes.
+/// Returns the answer for several names: that of another's lock before that of an absent one, both before a grant that
+/// does not count, and all before yes.
 fn worse(all: Option<Reply>, reply: Reply) -> Reply {
     let rank = |reply: &Reply| match reply {
-        Reply::Foreign(_) | Reply::Ahead => 2,
-        Reply::Absent | Reply::Held { .. } => 1,
-        Reply::Seen { state, .. } if *state != KeyState::Free => 1,
+        Reply::Foreign(_) => 4,
+        Reply::Absent | Reply::Held { .. } => 3,
+        Reply::Seen { state, .. } if *state != KeyState::Free => 3,
+        Reply::Ahead(_) => 2,
+        Reply::Extended => 1,
         _ => 0,
     };
     match (all, reply) {
@@ -186,6 +189,8 @@ mod tests {
         assert_eq!(all(&[deleted(1), deleted(2)]), deleted(3));
         assert_eq!(all(&[deleted(1), Reply::Absent, deleted(2)]), Reply::Absent);
         assert_eq!(all(&[Reply::Absent, Reply::Foreign(None), Reply::Extended]), Reply::Foreign(None));
-        assert_eq!(all(&[Reply::Extended, Reply::Extended]), Reply::Extended);
+        assert_eq!(all(&[Reply::Ahead(7), Reply::Absent, Reply::Ahead(9)]), Reply::Absent);
+        assert_eq!(all(&[Reply::Raised, Reply::Ahead(7), Reply::Extended]), Reply::Ahead(7));
+        assert_eq!(all(&[Reply::Raised, Reply::Extended, Reply::Raised]), Reply::Extended);
     }
 }

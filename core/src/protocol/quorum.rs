@@ -344,8 +344,10 @@ pub(crate) enum KeyVote {
     Ours,
     /// The key is absent.
     Absent,
-    /// Another owner's key, or ours but granted after the fence was decided: it can never count.
+    /// Another owner's key.
     Foreign,
+    /// Ours, but granted a larger fence: it cannot count before a quorum of others has been extended.
+    Ahead,
     /// No usable answer; the key may still exist.
     Failed,
 }
@@ -370,14 +372,14 @@ pub(crate) fn keys(votes: &[KeyVote], unresponsive: NodeMask) -> KeyVerdict {
     let needed = quorum(nodes);
     let count = |wanted| votes.iter().filter(|vote| **vote == wanted).count();
     let foreign = count(KeyVote::Foreign);
-    let lost = foreign + count(KeyVote::Absent);
+    let lost = foreign + count(KeyVote::Absent) + count(KeyVote::Ahead);
     if lost > nodes - needed {
         return KeyVerdict::Lost(if foreign >= needed { LostReason::Taken } else { LostReason::Deleted });
     }
     let ballot = |node: usize| match votes[node] {
         KeyVote::Pending => Ballot::Pending,
         KeyVote::Ours => Ballot::For,
-        KeyVote::Absent | KeyVote::Foreign | KeyVote::Failed => Ballot::Against,
+        KeyVote::Absent | KeyVote::Foreign | KeyVote::Ahead | KeyVote::Failed => Ballot::Against,
     };
     let waited_for = |node: &usize| votes[*node] == KeyVote::Pending && waits_for(*node, nodes, unresponsive);
     let to_come = (0..nodes).filter(waited_for).count();
@@ -704,6 +706,7 @@ mod tests {
                 "extended" | "deleted" => Some(KeyVote::Ours),
                 "absent" | "gone" => Some(KeyVote::Absent),
                 "foreign" | "taken" => Some(KeyVote::Foreign),
+                "ahead" => Some(KeyVote::Ahead),
                 "failed" => Some(KeyVote::Failed),
                 _ => None,
             });
@@ -831,12 +834,12 @@ mod tests {
 
     #[test]
     fn a_verdict_on_keys_stays_as_it_is() {
-        let others = [KeyVote::Ours, KeyVote::Absent, KeyVote::Foreign, KeyVote::Failed];
+        let others = [KeyVote::Ours, KeyVote::Absent, KeyVote::Foreign, KeyVote::Ahead, KeyVote::Failed];
         for nodes in 1..=5 {
             for votes in every(&[&[KeyVote::Pending][..], &others].concat(), nodes) {
                 let count = |wanted| votes.iter().filter(|vote| **vote == wanted).count();
                 let verdict = keys(&votes, NodeMask::NONE);
-                let gone = count(KeyVote::Absent) + count(KeyVote::Foreign);
+                let gone = count(KeyVote::Absent) + count(KeyVote::Foreign) + count(KeyVote::Ahead);
                 assert_eq!(verdict == KeyVerdict::Carried, count(KeyVote::Ours) >= quorum(nodes), "{votes:?}");
                 let is_lost = matches!(verdict, KeyVerdict::Lost(_));
                 assert!(!is_lost || nodes - gone < quorum(nodes), "{votes:?}: a quorum may still live");

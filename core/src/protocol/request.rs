@@ -199,15 +199,15 @@ pub(crate) enum Action {
     },
     /// Remembers `fence` if the node still holds what it `granted`.
     Confirm { granted: u64, fence: u64, fence_ttl: Duration, label: Arc<str> },
-    /// Extends the key.
-    Extend { ttl: Duration, fence: u64, fence_ttl: Duration },
+    /// Extends the key if it was granted `fence` or less. Has the node remember `floor`, if there is one.
+    Extend { ttl: Duration, fence: u64, fence_ttl: Duration, floor: Option<u64> },
     /// Deletes the key if ours. `asks` for the number of waiters, whose count ends.
     Release { asks: bool },
     /// Gives up the key if ours: deletes it, or leaves it for the `rest`, in which nobody has it. `asks` as a release
     /// does, and rings a slot's bell for them.
     Leave { asks: bool, rest: Duration },
-    /// Restores a key that a node has forgotten.
-    Restore { ttl: Duration, fence: u64, fence_ttl: Duration, label: Arc<str> },
+    /// Restores a key that a node has forgotten, with `fence` in it, unless the node remembers more than `level`.
+    Restore { ttl: Duration, fence: u64, level: u64, fence_ttl: Duration, label: Arc<str> },
     /// Looks, changes nothing. The token is not used. `asks` for the number of waiters.
     Inspect { asks: bool },
     /// Reports whether the lock is held and the caller's position; takes nothing.
@@ -289,8 +289,10 @@ pub(crate) enum Reply {
     Refused,
     /// Extend: the key lives longer.
     Extended,
-    /// Extend: ours, but granted after the fence was decided.
-    Ahead,
+    /// Extend: the key lives longer, and the node remembers the floor.
+    Raised,
+    /// Extend: ours, but granted this larger fence.
+    Ahead(u64),
     /// Extend or release: the key does not exist.
     Absent,
     /// Extend or release: the key is another's; with the owner's label where an extension could read one.
@@ -322,6 +324,7 @@ impl Reply {
             Self::Granted(_)
                 | Self::GrantedUntil(_)
                 | Self::Extended
+                | Self::Raised
                 | Self::Deleted { .. }
                 | Self::Restored
                 // Then the lock may be shared again. The script writes its time anew, so that readers are notified.
@@ -338,7 +341,7 @@ impl Reply {
                 | Self::Seen { .. }
                 | Self::Absent
                 | Self::Foreign(_)
-                | Self::Ahead
+                | Self::Ahead(_)
                 | Self::Late
         )
     }

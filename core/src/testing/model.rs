@@ -92,10 +92,10 @@ pub enum Ask {
     Acquire { proposal: u64 },
     /// Remember a fence, if the lock is as it was granted.
     Confirm { granted: u64, fence: u64 },
-    /// Let the key live longer.
-    Extend { fence: u64 },
-    /// Put back a forgotten lock.
-    Restore { fence: u64 },
+    /// Let the key live longer if no more was granted than this, and remember `floor`, if there is one.
+    Extend { fence: u64, floor: Option<u64> },
+    /// Put back a forgotten lock, unless more than `level` is remembered.
+    Restore { fence: u64, level: u64 },
     /// Delete the lock.
     Release,
     /// Leave the lock for the rest of its least time.
@@ -109,6 +109,10 @@ pub enum Answer {
     Granted(u64),
     /// The request is done.
     Done,
+    /// The key lives longer, and the floor is remembered.
+    Raised,
+    /// The key is the owner's, but this larger fence was granted.
+    Ahead(u64),
     /// It is not.
     Refused,
 }
@@ -208,8 +212,8 @@ fn execute(keys: &mut [Keys], names: &Arc<request::Keys>, owner: u8, ask: Ask) -
     let action = match ask {
         Ask::Acquire { proposal } => Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants: None },
         Ask::Confirm { granted, fence } => Action::Confirm { granted, fence, fence_ttl, label },
-        Ask::Extend { fence } => Action::Extend { ttl, fence, fence_ttl },
-        Ask::Restore { fence } => Action::Restore { ttl, fence, fence_ttl, label },
+        Ask::Extend { fence, floor } => Action::Extend { ttl, fence, fence_ttl, floor },
+        Ask::Restore { fence, level } => Action::Restore { ttl, fence, level, fence_ttl, label },
         Ask::Release => Action::Release { asks: false },
         Ask::Leave => Action::Leave { asks: false, rest: LONG },
     };
@@ -222,6 +226,8 @@ fn execute(keys: &mut [Keys], names: &Arc<request::Keys>, owner: u8, ask: Ask) -
     }
     match reply {
         Reply::Granted(fence) | Reply::Held { ours: Some(fence), .. } => Answer::Granted(fence),
+        Reply::Raised => Answer::Raised,
+        Reply::Ahead(fence) => Answer::Ahead(fence),
         Reply::Confirmed | Reply::Extended | Reply::Restored | Reply::Deleted { .. } => Answer::Done,
         _ => Answer::Refused,
     }
@@ -344,7 +350,7 @@ impl Node {
                 let wants = waits.then_some(Wants { position, keep: position > 0, ..Wants::default() });
                 Action::Acquire { ttl: seconds(ttl), proposal: self.now, slack, fence_ttl, label, wants }
             }
-            Timely::Extend { ttl, fence } => Action::Extend { ttl: seconds(ttl), fence, fence_ttl },
+            Timely::Extend { ttl, fence } => Action::Extend { ttl: seconds(ttl), fence, fence_ttl, floor: None },
             Timely::Release => Action::Release { asks: true },
             Timely::Withdraw => Action::Withdraw,
         };

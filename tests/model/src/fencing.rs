@@ -7,7 +7,8 @@
 //!
 //! Per node and name, whose the lock key is with the fence in its value, or who shares it and with which fence that
 //! began; and the fence key. Per attempt, what it knows of each node, the fence it has decided on, and the fence it has
-//! won with. The rest is history, for the properties alone: who had won when an attempt began, the order in which a
+//! won with, and what its lock counts as since: nodes that have granted more count once a quorum of others remembers that
+//! fence. The rest is history, for the properties alone: who had won when an attempt began, the order in which a
 //! node's grants were heard, which nodes have extended a superseded lock, or were given one back, the largest fence that
 //! a node has forgotten, and whether a fence ever fell. A retry is a new attempt: it has a new token.
 //!
@@ -26,7 +27,7 @@
 //!
 //! An attempt *begins*: its acquires are on their way. One *arrives* at a node that is free, or holds this token's key. The
 //! attempt *decides* on a fence, or *wins*, by the answers of any quorum. A confirm *arrives*. When it has won, extensions
-//! and restores *arrive*. A key *ends*. A node *loses* its data, all of it or what it learnt last.
+//! and restores *arrive*, and it *levels* with a node that has granted more. A key *ends*. A node *loses* its data, all of it or what it learnt last.
 //!
 //! # What is left out, and why nothing is missed
 //!
@@ -90,6 +91,8 @@ pub const OWN_ORDER: &str = "own order";
 pub const DURABLE: &str = "durable";
 /// No fence key falls, but by a loss of data.
 pub const MONO: &str = "mono";
+/// Nobody else wins with a fence between that of a lock and what it counts as.
+pub const RESERVED: &str = "reserved";
 /// No lock is extended after somebody has won with a larger fence.
 pub const NO_BRIDGE: &str = "no bridge";
 /// At most one has its key on a quorum.
@@ -185,6 +188,7 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
             steps.push(Step::Begins(begun));
         }
         for attempt in 0..begun {
+            steps.extend(self.levels(state, attempt).map(|level| Step::Levels(attempt, level)));
             for node in self.list(attempt) {
                 let mut messages = Vec::new();
                 self.messages(state, attempt, node, &mut messages);
@@ -227,8 +231,9 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
                 let is_held = |other: usize| self.are_rivals(attempt, other) && self.owns(before, other);
                 state.overlaps |=
                     (0..A).any(|other| other != attempt && before.won(other) < Some(fence) && is_held(other));
-                state.attempts[attempt].won = Some(fence);
+                (state.attempts[attempt].won, state.attempts[attempt].level) = (Some(fence), Some(fence));
             }
+            Step::Levels(attempt, level) => state.attempts[attempt].level = Some(level),
             Step::Ends(node, name) => {
                 let keys = &mut state.nodes[node].keys;
                 let owner = keys[name].lock.map(|(owner, _)| owner);
@@ -260,13 +265,18 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
 
     fn properties(&self) -> Vec<Property<Self>> {
         type Case<const S: usize, const A: usize, const K: usize> = fn(&Fencing<S, A, K>, &State<S, A, K>) -> bool;
-        let cases: [(&'static str, Case<S, A, K>); 11] = [
+        let cases: [(&'static str, Case<S, A, K>); 12] = [
             (UNIQUE, |model, state| model.all_rivals(state, |one, two| state.won(one) != state.won(two))),
             (REAL_TIME, |model, state| model.all_neighbours(state, |one, two| state.is_in_real_time(one, two))),
             (OWN_ORDER, |model, state| model.all_rivals(state, |one, two| state.is_in_own_order(one, two))),
             (DURABLE, |model, state| state.losses < model.losses || model.is_durable(state)),
             (MONO, |_, state| !state.fell),
             (NO_BRIDGE, |model, state| state.losses < model.losses || !model.is_bridged(state)),
+            (RESERVED, |model, state| {
+                let is_between = |one, two| state.won(one) < state.won(two) && state.won(two) <= state.level(one);
+                let is_reserved = |one, two| !is_between(one, two) && !is_between(two, one);
+                state.losses < model.losses || model.all_rivals(state, is_reserved)
+            }),
             (ONE_OWNER, |model, state| {
                 let owners: Vec<usize> = (0..A).filter(|attempt| model.owns(state, *attempt)).collect();
                 owners.iter().all(|one| owners.iter().all(|two| one == two || !model.are_rivals(*one, *two)))
@@ -331,6 +341,8 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
         if self.confirms(part, state.attempts[attempt].decided) {
             messages.push(Message::Confirm);
         }
+        let floor = self.ahead(state, attempt).filter(|floor| there.raised[attempt] < *floor);
+        messages.extend(floor.map(Message::Raise));
         let given_up = there.given_up[attempt];
         if (self.is_superseded(state, attempt) || given_up) && won && !there.extended[attempt] {
             messages.push(Message::Extend);
@@ -349,7 +361,8 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
     }
 
     fn arrives(&self, state: &mut State<S, A, K>, attempt: usize, node: usize, message: Message) {
-        let Attempt { decided, won, .. } = state.attempts[attempt];
+        let Attempt { decided, won, level, .. } = state.attempts[attempt];
+        let is_superseded = self.is_superseded(state, attempt);
         let there = &mut state.nodes[node];
         match message {
             Message::Acquire { proposal, again, heard } => {
@@ -368,11 +381,20 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
                 there.parts[attempt] = if done && won.is_none() { Part::Confirmed } else { Part::Refused };
             }
             Message::Extend => {
-                let fence = won.expect("who holds");
-                there.extended[attempt] = self.extend(&mut there.keys, attempt, fence);
+                there.extended[attempt] = self.extend(&mut there.keys, attempt, level.expect("who holds"), None);
                 state.revived |= there.given_up[attempt] && there.extended[attempt];
             }
-            Message::Restore => self.restore(&mut there.keys, attempt, won.expect("who holds")),
+            Message::Raise(floor) => {
+                if self.extend(&mut there.keys, attempt, level.expect("who holds"), Some(floor)) {
+                    there.raised[attempt] = floor;
+                    there.extended[attempt] |= is_superseded || there.given_up[attempt];
+                    state.revived |= there.given_up[attempt];
+                }
+            }
+            Message::Restore => {
+                let (fence, level) = won.zip(level).expect("who holds");
+                self.restore(&mut there.keys, attempt, fence, level);
+            }
             Message::GiveUp => {
                 let ask = self.gives_up.expect("that is the subject");
                 there.given_up[attempt] = self.ask(&mut there.keys, attempt, ask) == Answer::Done;
@@ -398,7 +420,7 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
 
     /// Whether an attempt has won and its keys, those of late grants aside, stand on a quorum.
     fn owns(&self, state: &State<S, A, K>, attempt: usize) -> bool {
-        let Some(fence) = state.won(attempt) else { return false };
+        let Some(fence) = state.level(attempt) else { return false };
         let own = |keys: &Keys| match (keys.lock, keys.shared) {
             (Some((owner, granted)), _) => owner == self.token(attempt) && granted <= fence,
             (None, Some(period)) => period.has(self.token(attempt)) && period.fence <= fence,

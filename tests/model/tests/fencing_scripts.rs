@@ -66,8 +66,8 @@ fn deed(names: usize, shared: bool) -> impl Strategy<Value = Deed> {
         prop_oneof![
             (1..8_u64).prop_map(|proposal| Ask::Acquire { proposal }),
             (1..8_u64, 1..8_u64).prop_map(|(granted, fence)| Ask::Confirm { granted, fence }),
-            (1..8_u64).prop_map(|fence| Ask::Extend { fence }),
-            (1..8_u64).prop_map(|fence| Ask::Restore { fence }),
+            (1..8_u64, prop::option::of(1..8_u64)).prop_map(|(fence, floor)| Ask::Extend { fence, floor }),
+            (1..8_u64, 1..8_u64).prop_map(|(fence, level)| Ask::Restore { fence, level }),
             Just(Ask::Release),
             Just(Ask::Leave),
         ]
@@ -110,6 +110,13 @@ fn run(server: &Server, script: &str, keys: &[String], arguments: &[&str]) -> Va
     server.command(&command)
 }
 
+/// Runs an extension, with a fence to remember if there is one.
+fn extended(server: &Server, script: &str, keys: &[String], arguments: &[&str], floor: Option<u64>) -> Value {
+    let floor = floor.map(|floor| floor.to_string());
+    let arguments: Vec<&str> = arguments.iter().copied().chain(floor.as_deref()).collect();
+    run(server, script, keys, &arguments)
+}
+
 /// What the server answers.
 fn asked(server: &Server, names: usize, owner: u8, ask: Ask) -> Answer {
     let (token, keys) = (token(owner), keys_of(names));
@@ -128,8 +135,12 @@ fn asked_to_share(server: &Server, owner: u8, ask: Ask) -> Answer {
         Ask::Confirm { granted, fence } => {
             run(server, CONFIRM_SHARED, keys, &[token, &granted.to_string(), &fence.to_string(), LONG])
         }
-        Ask::Extend { fence } => run(server, EXTEND_SHARED, keys, &[token, LONG, &fence.to_string(), LONG]),
-        Ask::Restore { fence } => run(server, RESTORE_SHARED, keys, &[token, LONG, &fence.to_string(), LONG]),
+        Ask::Extend { fence, floor } => {
+            extended(server, EXTEND_SHARED, keys, &[token, LONG, &fence.to_string(), LONG], floor)
+        }
+        Ask::Restore { fence, level } => {
+            run(server, RESTORE_SHARED, keys, &[token, LONG, &level.to_string(), LONG, &fence.to_string()])
+        }
         Ask::Release => run(server, RELEASE_SHARED, &keys[..1], &[token]),
         Ask::Leave => unreachable!("a shared lock is not left"),
     };
@@ -144,6 +155,8 @@ fn answer(ask: Ask, value: Value) -> Answer {
             Value::BulkString(mine) => number(mine).map_or(Answer::Refused, Answer::Granted),
             other => panic!("{other:?}"),
         },
+        (Ask::Extend { .. }, Value::Int(2)) => Answer::Raised,
+        (Ask::Extend { .. }, Value::Int(ahead @ ..=-2)) => Answer::Ahead(ahead.unsigned_abs()),
         (_, Value::Int(1)) => Answer::Done,
         (_, Value::Int(_)) => Answer::Refused,
         (_, other) => panic!("{other:?}"),
@@ -158,8 +171,10 @@ fn asked_for_one(server: &Server, keys: &[String], token: &str, ask: Ask) -> Val
         Ask::Confirm { granted, fence } => {
             run(server, CONFIRM, keys, &[&format!("{token}:{granted}"), &fence.to_string(), LONG])
         }
-        Ask::Extend { fence } => run(server, EXTEND, keys, &[token, LONG, &fence.to_string(), LONG]),
-        Ask::Restore { fence } => run(server, RESTORE, keys, &[token, LONG, &fence.to_string(), LONG, ""]),
+        Ask::Extend { fence, floor } => extended(server, EXTEND, keys, &[token, LONG, &fence.to_string(), LONG], floor),
+        Ask::Restore { fence, level } => {
+            run(server, RESTORE, keys, &[token, LONG, &level.to_string(), LONG, "", &fence.to_string()])
+        }
         Ask::Release => run(server, RELEASE, &keys[..1], &[token]),
         Ask::Leave => run(server, LEAVE, &keys[..1], &[token, LONG]),
     }
@@ -175,8 +190,13 @@ fn asked_for_all(server: &Server, keys: &[String], token: &str, ask: Ask) -> Val
         Ask::Confirm { granted, fence } => {
             run(server, CONFIRM_ALL, keys, &[&format!("{token}:{granted}"), &fence.to_string(), LONG, &number])
         }
-        Ask::Extend { fence } => run(server, EXTEND_ALL, keys, &[token, LONG, &fence.to_string(), LONG, &number]),
-        Ask::Restore { fence } => run(server, RESTORE_ALL, keys, &[token, LONG, &fence.to_string(), LONG, "", &number]),
+        Ask::Extend { fence, floor } => {
+            extended(server, EXTEND_ALL, keys, &[token, LONG, &fence.to_string(), LONG, &number], floor)
+        }
+        Ask::Restore { fence, level } => {
+            let (fence, level) = (fence.to_string(), level.to_string());
+            run(server, RESTORE_ALL, keys, &[token, LONG, &level, LONG, "", &number, &fence])
+        }
         Ask::Release => run(server, RELEASE_ALL, &keys[..names], &[token, &number]),
         Ask::Leave => unreachable!("a lock of several names is not left"),
     }

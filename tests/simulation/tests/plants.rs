@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redlock::testing::simulation::{Fate, Fault, Leg, Network, Pace, World};
 use redlock::{Guard, Redlock};
-use redlock_simulation::calm::{bites, bits};
+use redlock_simulation::calm::{bites, bits, in_virtual_time};
 use tokio::time::sleep;
 
 const NAME: &str = "job";
@@ -182,6 +182,49 @@ fn an_extension_does_not_count_where_the_key_was_granted_anew() {
             sleep(DELAY).await;
         }
         first.extend().await.is_err()
+    });
+}
+
+/// The same of an acquire that is late, and has reached only one of the nodes that the other client had.
+#[test]
+fn a_grant_that_is_ahead_does_not_count_before_a_quorum_remembers_it() {
+    bites(Fault::AheadCounts, async || {
+        let stage = Stage::new(3, &[0, AHEAD_MICROS]);
+        for client in &stage.clients {
+            client.inspect(NAME).await.expect("all nodes answer");
+        }
+        stage.ways.rules().slow.insert((0, 2), DELAY * 30);
+        let first = stage.acquire(0).await;
+        stage.world.nodes()[0].delete(NAME.as_bytes());
+        let second = stage.acquire_and_release(1).await;
+        assert!(second > first.fence() && !stage.has_key(2));
+        while !stage.has_key(2) {
+            sleep(DELAY).await;
+        }
+        sleep(DELAY * 2).await;
+        stage.ways.rules().slow.clear();
+        first.extend().await.is_err()
+    });
+}
+
+/// Another client has left its larger fence on one node alone. Then one of the others goes away.
+#[test]
+fn a_node_that_is_ahead_keeps_a_lock() {
+    in_virtual_time(async {
+        let stage = Stage::new(3, &[0, AHEAD_MICROS]);
+        stage.ways.refuse(1, 0);
+        stage.ways.refuse(1, 1);
+        let alone = stage.clients[1].lock(NAME).ttl(TTL).timeout(Duration::ZERO);
+        alone.acquire().await.expect_err("it reaches one node");
+        stage.clients[0].inspect(NAME).await.expect("all nodes answer");
+        stage.ways.rules().slow.insert((0, 2), DELAY);
+        let lock = stage.clients[0].lock(NAME).ttl(TTL).timeout(Duration::ZERO);
+        let guard = lock.acquire().await.expect("it is free");
+        sleep(TTL / 2).await;
+        stage.world.nodes()[0].crash(true);
+        sleep(TTL * 3).await;
+        guard.check().expect("two nodes have it");
+        guard.release().await.expect("two nodes have it");
     });
 }
 

@@ -190,10 +190,11 @@ struct Attempt {
     won: Option<Won>,
 }
 
-/// A success: its fence, and when each node of its quorum had it.
+/// A success: its fence, what it counts as since, and when each node of its quorum had it.
 #[derive(Clone, Debug)]
 struct Won {
     fence: u64,
+    level: u64,
     at: usize,
     by: [Option<usize>; NODES],
 }
@@ -202,6 +203,7 @@ struct ExtensionRound {
     attempt: usize,
     started: usize,
     votes: [KeyVote; NODES],
+    raised: usize,
 }
 
 /// A node's action for an attempt, on which the order of owners depends.
@@ -412,18 +414,20 @@ impl<'a> Run<'a> {
     }
 
     fn extend(&mut self, attempt: usize, ttl: Duration) {
-        let Some(won) = &self.attempts[attempt].won else { return };
-        let extend = Action::Extend { ttl, fence: won.fence, fence_ttl: FENCE_TTL };
+        let Attempt { won: Some(won), highest, .. } = &self.attempts[attempt] else { return };
+        let floor = (*highest > won.level).then_some(*highest);
+        let extend = Action::Extend { ttl, fence: won.level, fence_ttl: FENCE_TTL, floor };
         let round = self.rounds.len();
-        self.rounds.push(ExtensionRound { attempt, started: self.now, votes: [KeyVote::Pending; NODES] });
+        self.rounds.push(ExtensionRound { attempt, started: self.now, votes: [KeyVote::Pending; NODES], raised: 0 });
         self.send_all(attempt, &extend, Some(round));
     }
 
     fn restore(&mut self, attempt: usize, node: usize) {
         let Some(won) = &self.attempts[attempt].won else { return };
-        let (fence, label) = (won.fence, LABELS[attempt].into());
+        let Won { fence, level, .. } = *won;
+        let label = LABELS[attempt].into();
         let ttl = Duration::from_secs(10_000);
-        self.send(attempt, node, Action::Restore { ttl, fence, fence_ttl: FENCE_TTL, label }, None);
+        self.send(attempt, node, Action::Restore { ttl, fence, level, fence_ttl: FENCE_TTL, label }, None);
     }
 
     /// Has a node execute a request, and checks the node.
@@ -440,7 +444,7 @@ impl<'a> Run<'a> {
         let what = match (&reply, &message.action) {
             (Ok(Reply::Granted(fence)), _) => Done::Granted(*fence),
             (Ok(Reply::Confirmed), Action::Confirm { fence, .. }) => Done::Confirmed(*fence),
-            (Ok(Reply::Extended), _) => Done::Extended,
+            (Ok(Reply::Extended | Reply::Raised), _) => Done::Extended,
             (Ok(Reply::Restored), _) => Done::Restored,
             _ => return Ok(reply),
         };
@@ -462,12 +466,29 @@ impl<'a> Run<'a> {
                 take(&mut client.ballots, message.node, reply, &mut client.highest);
                 self.judge(message.attempt)
             }
-            Action::Extend { .. } => {
+            Action::Acquire { .. } => {
+                // A straggler.
+                if let Ok(Reply::Granted(fence)) = reply {
+                    client.highest = client.highest.max(fence);
+                }
+                Ok(())
+            }
+            Action::Extend { floor, .. } => {
                 let round = &mut self.rounds[message.round.expect("every extend is of a round")];
+                round.raised += usize::from(reply == Ok(Reply::Raised));
+                if let (Some(won), Some(floor)) = (&mut client.won, floor)
+                    && round.raised >= quorum::quorum(NODES)
+                {
+                    won.level = won.level.max(floor);
+                }
                 round.votes[message.node] = match reply {
-                    Ok(Reply::Extended) => KeyVote::Ours,
+                    Ok(Reply::Extended | Reply::Raised) => KeyVote::Ours,
                     Ok(Reply::Absent) => KeyVote::Absent,
-                    Ok(Reply::Foreign(_) | Reply::Ahead) => KeyVote::Foreign,
+                    Ok(Reply::Foreign(_)) => KeyVote::Foreign,
+                    Ok(Reply::Ahead(fence)) => {
+                        client.highest = client.highest.max(fence);
+                        KeyVote::Ahead
+                    }
                     _ => KeyVote::Failed,
                 };
                 Ok(())
@@ -515,7 +536,7 @@ impl<'a> Run<'a> {
             by[node] = self.history.iter().find(done).map(|event| event.at).filter(|_| client.counts.contains(node));
         }
         client.over = true;
-        client.won = Some(Won { fence, at: now, by });
+        client.won = Some(Won { fence, level: fence, at: now, by });
         let knowing = (0..NODES).filter(|node| self.looks[*node].fence().is_none_or(|last| last >= fence)).count();
         ensure(by.iter().flatten().count() >= quorum::quorum(NODES), || {
             format!("attempt {attempt} won {fence} without a quorum that had it: {by:?}")
@@ -606,13 +627,20 @@ fn check_node(request: &Request, reply: &Result<Reply, Failure>, before: &Look, 
             ensure(lock_kept, || says("the lock was changed"))?;
             ensure(after.fence().is_none_or(|last| last >= *fence), || says("the fence was not remembered"))
         }
-        (Action::Extend { ttl, fence, .. }, reply) => {
-            ensure(lock_kept && fence_kept, || says("something was changed"))?;
+        (Action::Extend { ttl, fence, floor, .. }, reply) => {
+            ensure(lock_kept && (fence_kept || floor.is_some_and(|floor| remembers(after, floor))), || {
+                says("something was changed")
+            })?;
             let left = |look: &Look| look.lock.as_ref().and_then(|seen| seen.left);
             if let (Some(was), Some(is)) = (left(before), left(after)) {
                 ensure(is + TOLERANCE >= was, || says("a ttl was shortened"))?;
             }
-            if *reply == Ok(Reply::Extended) {
+            if *reply == Ok(Reply::Raised) {
+                ensure(after.fence().is_none_or(|last| floor.is_some_and(|floor| last >= floor)), || {
+                    says("the larger fence was not remembered")
+                })?;
+            }
+            if matches!(reply, Ok(Reply::Extended | Reply::Raised)) {
                 ensure(before.lock_of(token), || says("another's lock was extended"))?;
                 ensure(granted(before).is_some_and(|granted| granted <= *fence), || says("a late grant was extended"))?;
                 ensure(left(after).is_none_or(|is| is + TOLERANCE >= *ttl), || says("nothing was extended"))?;
@@ -627,11 +655,11 @@ fn check_node(request: &Request, reply: &Result<Reply, Failure>, before: &Look, 
             })?;
             ensure(fence_kept, || says("the fence was changed"))
         }
-        (Action::Restore { fence, label, .. }, Ok(Reply::Restored)) => {
+        (Action::Restore { fence, level, label, .. }, Ok(Reply::Restored)) => {
             ensure(before.lock.is_none(), || says("a lock was taken over"))?;
-            ensure(before.fence().is_some_and(|last| last <= *fence), || says("a later owner was passed over"))?;
+            ensure(before.fence().is_some_and(|last| last <= *level), || says("a later owner was passed over"))?;
             ensure(after.lock_is(&token.value(*fence, label)), || says("another value was left"))?;
-            ensure(remembers(after, *fence), || says("the fence was not remembered"))
+            ensure(remembers(after, *level), || says("the fence was not remembered"))
         }
         _ => ensure(lock_kept && fence_kept, || says("something was changed by a refusal")),
     }
@@ -793,10 +821,40 @@ fn a_late_grant_does_not_bridge_a_later_owner() {
         for node in 0..NODES {
             run.exchanged(A, node);
         }
-        assert_eq!(run.rounds[0].votes, [KeyVote::Absent, KeyVote::Ours, KeyVote::Foreign]);
+        assert_eq!(run.rounds[0].votes, [KeyVote::Absent, KeyVote::Ours, KeyVote::Ahead]);
         // A restore fails too: the node knows of B.
         run.step(&Step::Restore { attempt: A, node: 0 }).unwrap();
         run.exchanged(A, 0);
         assert_eq!(run.looks[0].lock, None);
+    });
+}
+
+/// The third node remembers a larger fence from before, and is late: it counts once the others remember its grant.
+#[test]
+fn a_node_that_is_ahead_counts_once_a_quorum_remembers_its_grant() {
+    story([0, 0, 5], |run| {
+        run.asks(A, 1);
+        for node in 0..NODES {
+            run.exchanged(A, node);
+        }
+        assert_eq!(run.fence(A), Some(1));
+        let ttl = Duration::from_secs(30_000);
+        for votes in [[KeyVote::Ours, KeyVote::Ours, KeyVote::Ahead], [KeyVote::Ours; NODES]] {
+            run.step(&Step::Extend { attempt: A, ttl }).unwrap();
+            for node in 0..NODES {
+                run.exchanged(A, node);
+            }
+            assert_eq!(run.rounds.last().unwrap().votes, votes);
+        }
+        assert_eq!(run.looks[0].fence(), Some(6));
+        // What it remembers since is not a later owner's.
+        run.dropped(0);
+        run.step(&Step::Restore { attempt: A, node: 0 }).unwrap();
+        run.exchanged(A, 0);
+        assert!(run.looks[0].lock_of(&run.attempts[A].token));
+        run.dropped(0);
+        run.asks(B, 2);
+        run.exchanged(B, 0);
+        assert_eq!(run.attempts[B].granted[0], Some(7), "nobody has a fence between the two");
     });
 }

@@ -106,10 +106,12 @@ fn common_action() -> impl Strategy<Value = Action> {
         3 => (number(), number(), ttl(), label()).prop_map(|(granted, fence, fence_ttl, label)| {
             Action::Confirm { granted, fence, fence_ttl, label }
         }),
-        2 => (ttl(), number(), ttl()).prop_map(|(ttl, fence, fence_ttl)| Action::Extend { ttl, fence, fence_ttl }),
+        2 => (ttl(), number(), ttl(), prop::option::of(number())).prop_map(|(ttl, fence, fence_ttl, floor)| {
+            Action::Extend { ttl, fence, fence_ttl, floor }
+        }),
         1 => any::<bool>().prop_map(|asks| Action::Release { asks }),
-        2 => (ttl(), number(), ttl(), label()).prop_map(|(ttl, fence, fence_ttl, label)| {
-            Action::Restore { ttl, fence, fence_ttl, label }
+        2 => (ttl(), number(), number(), ttl(), label()).prop_map(|(ttl, fence, level, fence_ttl, label)| {
+            Action::Restore { ttl, fence, level, fence_ttl, label }
         }),
         1 => wants().prop_map(|wants| Action::Peek { wants }),
     ]
@@ -618,7 +620,7 @@ fn owners(pair: &mut Pair) -> (Vec<String>, u64) {
 #[test]
 fn each_owner_ends_at_its_own_time_wherever_its_key_came_from() {
     let (hour, thousand) = (Duration::from_secs(3_600), Duration::from_secs(1_000));
-    let extend = |ttl| Action::Extend { ttl, fence: 5, fence_ttl: hour };
+    let extend = |ttl| Action::Extend { ttl, fence: 5, fence_ttl: hour, floor: None };
     for program in [Some(Program::default()), Program::system()].into_iter().flatten() {
         let pair = &mut Pair::of(program, shared("foo"));
         moved(pair, 5_000, 2_000);
@@ -628,8 +630,8 @@ fn each_owner_ends_at_its_own_time_wherever_its_key_came_from() {
         assert_eq!(pair.ask(0, Action::Release { asks: false }), Ok(Ok(Reply::Deleted { waiting: 0 })));
         assert_eq!(owners(pair), (vec![all[0].clone(), all[2].clone()], 2_000), "nobody lives on another's time");
         assert_eq!(pair.ask(0, extend(hour)), Ok(Ok(Reply::Absent)));
-        let early = Action::Extend { ttl: hour, fence: 4, fence_ttl: hour };
-        assert_eq!(pair.ask(1, early), Ok(Ok(Reply::Ahead)), "the sharing began later");
+        let early = Action::Extend { ttl: hour, fence: 4, fence_ttl: hour, floor: None };
+        assert_eq!(pair.ask(1, early), Ok(Ok(Reply::Ahead(5))), "the sharing began later");
         assert_eq!(pair.ask(1, extend(hour)), Ok(Ok(Reply::Extended)));
         assert_eq!(owners(pair).1, 3_600);
         assert_eq!(pair.ask(1, Action::Release { asks: false }), Ok(Ok(Reply::Deleted { waiting: 0 })));
@@ -721,9 +723,9 @@ fn what_is_left_is_not_the_holders_any_more() {
     on_both(|pair| {
         pair.ask(0, acquire(5, NO_CLAMP)).unwrap().unwrap();
         assert_eq!(pair.ask(0, Action::Leave { asks: false, rest: second }), left);
-        let extend = Action::Extend { ttl: hour, fence: 5, fence_ttl: hour };
+        let extend = Action::Extend { ttl: hour, fence: 5, fence_ttl: hour, floor: None };
         assert_eq!(pair.ask(0, extend), Ok(Ok(Reply::Foreign(None))));
-        let restore = Action::Restore { ttl: hour, fence: 5, fence_ttl: hour, label: "".into() };
+        let restore = Action::Restore { ttl: hour, fence: 5, level: 5, fence_ttl: hour, label: "".into() };
         assert_eq!(pair.ask(0, restore), Ok(Ok(Reply::Refused)));
         assert!(matches!(pair.ask(1, acquire(5, NO_CLAMP)), Ok(Ok(Reply::Held { ours: None, .. }))));
         assert_eq!(pair.ask(0, Action::Leave { asks: false, rest: second }), left, "sent again");
@@ -818,7 +820,7 @@ fn a_fence_key_that_is_no_number_stops_every_script_that_needs_it() {
                 pair.clear();
                 pair.put(&keys.fence, &odd, None);
                 assert_eq!(pair.ask(0, acquire(5, NO_CLAMP)), refused, "acquire, {odd:?}");
-                let restore = Action::Restore { ttl: hour, fence: 5, fence_ttl: hour, label: "".into() };
+                let restore = Action::Restore { ttl: hour, fence: 5, level: 5, fence_ttl: hour, label: "".into() };
                 assert_eq!(pair.ask(0, restore), refused, "restore, {odd:?}");
                 assert_eq!(pair.server.look(&keys.lock), None, "{odd:?}");
                 let value = pair.tokens[0].value(5, "");
@@ -960,8 +962,8 @@ fn a_value_nearly_in_our_form_is_foreign_to_who_looks() {
             assert_eq!(pair.ask(0, acquire(5, NO_CLAMP)), Ok(Ok(held.clone())), "{tail}");
             let foreign = Reply::Seen { state: KeyState::Foreign { ttl_left: None }, waiting: None };
             assert_eq!(pair.ask(0, Action::Inspect { asks: false }), Ok(Ok(foreign)), "{tail}");
-            let extended = if tail.starts_with('9') { Reply::Ahead } else { Reply::Extended };
-            let extend = Action::Extend { ttl: hour, fence: 5, fence_ttl: hour };
+            let extended = if tail.starts_with('9') { Reply::Foreign(None) } else { Reply::Extended };
+            let extend = Action::Extend { ttl: hour, fence: 5, fence_ttl: hour, floor: None };
             assert_eq!(pair.ask(0, extend), Ok(Ok(extended)), "{tail}");
             assert_eq!(pair.ask(0, Action::Release { asks: true }), Ok(Ok(Reply::Deleted { waiting: 0 })), "{tail}");
         }

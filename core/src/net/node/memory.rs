@@ -98,12 +98,14 @@ impl Store {
             Action::Confirm { granted, fence, fence_ttl, label } => {
                 self.confirm(now, request, &request.token.value(*granted, label), (*fence, *fence_ttl))
             }
-            Action::Extend { ttl, fence, fence_ttl } => Ok(self.extend(now, request, *fence, (*ttl, *fence_ttl))),
+            Action::Extend { ttl, fence, fence_ttl, floor } => {
+                Ok(self.extend(now, request, (*fence, *floor), (*ttl, *fence_ttl)))
+            }
             Action::Release { asks } => Ok(self.release(request, *asks)),
             Action::Leave { asks, rest } => Ok(self.leave(now, request, *asks, *rest)),
             Action::Look { slots, wants, anyway } => Ok(self.look(now, request, slots, (*wants, *anyway))),
-            Action::Restore { ttl, fence, fence_ttl, label } => {
-                self.restore(now, request, *fence, (*ttl, *fence_ttl), label)
+            Action::Restore { ttl, fence, level, fence_ttl, label } => {
+                self.restore(now, request, (*fence, *level), (*ttl, *fence_ttl), label)
             }
             Action::Inspect { asks } => Ok(self.seen(now, &request.keys, *asks)),
             Action::Withdraw => Ok(self.withdraw(now, &request.keys)),
@@ -189,21 +191,42 @@ impl Store {
         Ok(Reply::Confirmed)
     }
 
-    fn extend(&mut self, now: u64, request: &Request, mine: u64, (ttl, fence_ttl): (Duration, Duration)) -> Reply {
+    fn extend(
+        &mut self,
+        now: u64,
+        request: &Request,
+        (mine, floor): (u64, Option<u64>),
+        (ttl, fence_ttl): (Duration, Duration),
+    ) -> Reply {
         if planted(Fault::ExtendCreates) && !self.keys.contains_key(&*request.keys.lock) {
             self.set(now, &request.keys.lock, request.token.value(mine, ""), ttl);
         }
         let Some(entry) = self.keys.get(&*request.keys.lock) else { return Reply::Absent };
         let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
-        let Some(ahead) = is_ahead(value, &request.token, mine) else {
+        let Some(granted) = granted(value, &request.token) else {
             return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label));
         };
-        if ahead && !planted(Fault::ExtendByToken) {
-            return Reply::Ahead;
+        if granted > mine && !planted(Fault::ExtendByToken) {
+            return Reply::Ahead(granted);
         }
         self.lengthen(now, &request.keys.lock, ttl, true);
         self.lengthen(now, &request.keys.fence, fence_ttl, false);
-        Reply::Extended
+        self.raise(now, &request.keys, floor, fence_ttl)
+    }
+
+    /// Has the fence keys of an extended lock be at least `floor`, and answers the extension.
+    fn raise(&mut self, now: u64, keys: &Keys, floor: Option<u64>, fence_ttl: Duration) -> Reply {
+        let Some(floor) = floor else { return Reply::Extended };
+        for keys in keys.each() {
+            match self.last_fence(&keys.fence) {
+                Err(_) => return Reply::Extended,
+                Ok(last) if last < floor && !planted(Fault::NotRaised) => {
+                    self.set(now, &keys.fence, floor.to_string().into_bytes(), fence_ttl);
+                }
+                Ok(_) => {}
+            }
+        }
+        Reply::Raised
     }
 
     fn release(&mut self, request: &Request, asks: bool) -> Reply {
@@ -227,17 +250,17 @@ impl Store {
         &mut self,
         now: u64,
         request: &Request,
-        fence: u64,
+        (fence, level): (u64, u64),
         (ttl, fence_ttl): (Duration, Duration),
         label: &str,
     ) -> Result<Reply, Failure> {
         if self.keys.contains_key(&*request.keys.lock) {
             return Ok(Reply::Refused);
         }
-        if self.last_fence(&request.keys.fence)? > fence && !planted(Fault::RestoreBlindly) {
+        if self.last_fence(&request.keys.fence)? > level && !planted(Fault::RestoreBlindly) {
             return Ok(Reply::Refused);
         }
-        self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_ttl);
+        self.set(now, &request.keys.fence, level.to_string().into_bytes(), fence_ttl);
         self.set(now, &request.keys.lock, request.token.value(fence, label), ttl);
         Ok(Reply::Restored)
     }
@@ -403,11 +426,11 @@ fn is_of(value: &[u8], token: &[u8]) -> bool {
     value.strip_prefix(token).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b':'))
 }
 
-/// Returns whether a value of the token has a fence above `mine`, as an extension reads it: not the whole form, only as
-/// much as safety takes. `None` if the value is not of the token.
-fn is_ahead(value: &[u8], token: &Token, mine: u64) -> Option<bool> {
+/// Returns the fence that a value of the token has, as an extension reads it: not the whole form, only as much as safety
+/// takes. `None` if the value is not of the token.
+fn granted(value: &[u8], token: &Token) -> Option<u64> {
     let rest = value.strip_prefix(token.as_bytes())?.strip_prefix(b":")?;
-    Some(number(leading_digits(rest)).is_none_or(|fence| fence > mine))
+    number(leading_digits(rest)).filter(|fence| *fence < FENCES.end)
 }
 
 /// A value in this library's form: `<token>:<fence>[:<label>]`.

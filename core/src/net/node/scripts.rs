@@ -123,9 +123,9 @@ pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool, b
             command.arg(request.token.value(*granted, label)).arg(*decided).arg(millis(*fence_ttl));
             command
         }
-        Action::Extend { ttl, fence: mine, fence_ttl } => {
+        Action::Extend { ttl, fence: mine, fence_ttl, floor } => {
             let mut command = if bare { begin(&[lock]) } else { begin(&[lock, fence]) };
-            command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_ttl));
+            command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_ttl)).arg(floor);
             command
         }
         Action::Release { .. } => {
@@ -152,9 +152,9 @@ pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool, b
             add_whole_position(&mut command, wants.unwrap_or_default());
             command
         }
-        Action::Restore { ttl, fence: mine, fence_ttl, label } => {
+        Action::Restore { ttl, fence: mine, level, fence_ttl, label } => {
             let mut command = begin(&[lock, fence]);
-            command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_ttl)).arg(&**label);
+            command.arg(token).arg(millis(*ttl)).arg(*level).arg(millis(*fence_ttl)).arg(&**label).arg(*mine);
             command
         }
         Action::Inspect { .. } => {
@@ -229,11 +229,18 @@ fn command_of_several(request: &Request, by: Eval, hints: bool) -> Cmd {
         Action::Confirm { granted, fence, fence_ttl, label } => {
             command.arg(request.token.value(*granted, label)).arg(*fence).arg(millis(*fence_ttl)).arg(locks);
         }
-        Action::Extend { ttl, fence, fence_ttl } => {
-            command.arg(token).arg(millis(*ttl)).arg(*fence).arg(millis(*fence_ttl)).arg(locks);
+        Action::Extend { ttl, fence, fence_ttl, floor } => {
+            command.arg(token).arg(millis(*ttl)).arg(*fence).arg(millis(*fence_ttl)).arg(locks).arg(floor);
         }
-        Action::Restore { ttl, fence, fence_ttl, label } => {
-            command.arg(token).arg(millis(*ttl)).arg(*fence).arg(millis(*fence_ttl)).arg(&**label).arg(locks);
+        Action::Restore { ttl, fence, level, fence_ttl, label } => {
+            command
+                .arg(token)
+                .arg(millis(*ttl))
+                .arg(*level)
+                .arg(millis(*fence_ttl))
+                .arg(&**label)
+                .arg(locks)
+                .arg(*fence);
         }
         Action::Release { .. } | Action::Leave { .. } => {
             command.arg(token).arg(locks);
@@ -283,8 +290,11 @@ fn command_of_shared(request: &Request, by: Eval, hints: bool, bare: bool) -> Cm
         Action::Confirm { granted, fence, fence_ttl, .. } => {
             command.arg(member).arg(*granted).arg(*fence).arg(millis(*fence_ttl));
         }
-        Action::Extend { ttl, fence, fence_ttl } | Action::Restore { ttl, fence, fence_ttl, .. } => {
-            command.arg(member).arg(millis(*ttl)).arg(*fence).arg(millis(*fence_ttl));
+        Action::Extend { ttl, fence, fence_ttl, floor } => {
+            command.arg(member).arg(millis(*ttl)).arg(*fence).arg(millis(*fence_ttl)).arg(floor);
+        }
+        Action::Restore { ttl, fence, level, fence_ttl, .. } => {
+            command.arg(member).arg(millis(*ttl)).arg(*level).arg(millis(*fence_ttl)).arg(*fence);
         }
         Action::Release { .. } | Action::Leave { .. } => {
             command.arg(member);
@@ -505,7 +515,10 @@ pub(super) fn reply(question: ScriptId, value: Value) -> Result<Reply, Failure> 
         ) => Ok(Reply::Refused),
         (Id::Restore | Id::RestoreAll | Id::RestoreShared, Value::Int(1)) => Ok(Reply::Restored),
         (Id::Extend | Id::ExtendAll | Id::ExtendShared, Value::Int(1)) => Ok(Reply::Extended),
-        (Id::Extend | Id::ExtendAll | Id::ExtendShared, Value::Int(-2)) => Ok(Reply::Ahead),
+        (Id::Extend | Id::ExtendAll | Id::ExtendShared, Value::Int(2)) => Ok(Reply::Raised),
+        (Id::Extend | Id::ExtendAll | Id::ExtendShared, Value::Int(ahead @ ..=-2)) => {
+            fence_of(ahead.saturating_neg()).map(Reply::Ahead)
+        }
         (Id::Release | Id::ReleaseAll | Id::ReleaseShared | Id::Leave, Value::Int(waiting @ 1..)) => {
             Ok(Reply::Deleted { waiting: u32::try_from(waiting - 1).unwrap_or(u32::MAX) })
         }

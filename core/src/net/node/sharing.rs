@@ -128,11 +128,11 @@ fn acquire(ttl: Duration, wants: Option<Wants>) -> Action {
 }
 
 fn extend(ttl: Duration) -> Action {
-    Action::Extend { ttl, fence: 1_000, fence_ttl: HOUR }
+    Action::Extend { ttl, fence: 1_000, fence_ttl: HOUR, floor: None }
 }
 
 fn restore(fence: u64) -> Action {
-    Action::Restore { ttl: MINUTE, fence, fence_ttl: HOUR, label: "".into() }
+    Action::Restore { ttl: MINUTE, fence, level: fence, fence_ttl: HOUR, label: "".into() }
 }
 
 const RELEASE: Action = Action::Release { asks: true };

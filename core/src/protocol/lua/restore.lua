@@ -1,6 +1,6 @@
 -- Puts a held lock back on a node that has forgotten it, unless the node knows of a later owner.
--- KEYS  lock, fence    ARGV  token, ttl in ms, the holder's fence, fence_ttl in ms, label
--- Returns 1 when the node has the lock, 0 when it has another or knows a larger fence.
+-- KEYS  lock, fence    ARGV  token, ttl in ms, the holder's level, fence_ttl in ms, label, the holder's fence
+-- Returns 1 when the node has the lock, 0 when it has another or knows of a fence above the level.
 local value = redis.pcall('GET', KEYS[1])
 if type(value) == 'table' and not string.find(value.err, 'WRONGTYPE', 1, true) then return value end
 if value then return 0 end
@@ -11,7 +11,7 @@ local digits = type(last) == 'string' and string.match(last, '^%d+$') or (last =
 if not digits then return redis.error_reply('FENCE the fence key is no number below 2^53') end
 if tonumber(digits) > tonumber(ARGV[3]) then return 0 end
 redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
-local stored = ARGV[1] .. ':' .. ARGV[3]
+local stored = ARGV[1] .. ':' .. ARGV[6]
 if ARGV[5] ~= '' then stored = stored .. ':' .. ARGV[5] end
 redis.call('SET', KEYS[1], stored, 'NX', 'PX', ARGV[2])
 return 1

@@ -1,6 +1,7 @@
 -- Puts several held locks back on a node that has forgotten some of them, unless the node knows of a later owner of one.
--- KEYS  the locks, their fences    ARGV  token, ttl in ms, the holder's fence, fence_ttl in ms, label, the number of locks
--- Returns 1 when the node has all locks, 0 when one is another's or it knows a larger fence; nothing changes then.
+-- KEYS  the locks, their fences    ARGV  token, ttl in ms, the holder's level, fence_ttl in ms, label, the number of locks,
+-- the holder's fence
+-- Returns 1 when the node has all locks, 0 when one is another's or it knows of a fence above the level; nothing changes then.
 local locks, prefix, absent = tonumber(ARGV[6]), ARGV[1] .. ':', {}
 for i = 1, locks do
   local value = redis.pcall('GET', KEYS[i])
@@ -20,7 +21,7 @@ for i = 1, locks do
     absent[i] = true
   end
 end
-local stored = prefix .. ARGV[3]
+local stored = prefix .. ARGV[7]
 if ARGV[5] ~= '' then stored = stored .. ':' .. ARGV[5] end
 -- First what a server that is full refuses.
 for i = 1, locks do

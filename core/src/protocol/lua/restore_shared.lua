@@ -1,7 +1,7 @@
 -- Puts one of those who share a lock back on a node that has forgotten it, unless the node knows of a later owner.
--- KEYS  lock, fence    ARGV  member, ttl in ms, the holder's fence, fence_ttl in ms
--- Returns 1 when the node has it, 0 when it has another, or knows a larger fence and nobody shares the lock, or the sharing
--- began with a larger fence.
+-- KEYS  lock, fence    ARGV  member, ttl in ms, the holder's level, fence_ttl in ms, the holder's fence
+-- Returns 1 when the node has it, 0 when it has another, or knows of a fence above the level and nobody shares the
+-- lock, or the sharing began with a fence above it.
 -- Runs behind period.lua.
 if kind ~= 'none' and (not began or began > tonumber(ARGV[3])) then return 0 end
 local floor = pcall('GET', KEYS[2])
@@ -35,6 +35,6 @@ end
 call('PEXPIRE', KEYS[1], ARGV[2])
 local time = call('TIME')
 local ends = time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[2]
-call('ZADD', KEYS[1], 'inf', 'redlock:shared:' .. ARGV[3], string.format('%.0f', ends), ARGV[1])
+call('ZADD', KEYS[1], 'inf', 'redlock:shared:' .. ARGV[5], string.format('%.0f', ends), ARGV[1])
 call('PEXPIRE', KEYS[1], ARGV[2])
 return 1

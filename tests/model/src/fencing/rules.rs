@@ -7,7 +7,7 @@ use std::ops::Range;
 use redlock::testing::model::{self, Answer, Ask, Keys, NAMES_MOST, Next, Part};
 use redlock::testing::simulation::{Fault, plant};
 
-use super::Fencing;
+use super::{Fencing, State};
 
 /// A protocol with one rule changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub enum Mutant {
     ReusesToken,
     /// An extension looks at the token and not at the fence.
     ExtendsByToken,
+    /// A larger grant counts although no quorum remembers it.
+    LevelsAlone,
     /// A restore does not look at the fence key.
     RestoresByName,
     /// As that, and the fence key is overwritten.
@@ -154,17 +156,41 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
         keys.lock.is_some_and(|(owner, _)| owner == token) || keys.shared.is_some_and(|period| period.has(token))
     }
 
-    /// Whether the node lets the key live longer.
-    pub(super) fn extend(&self, keys: &mut [Keys; K], attempt: usize, fence: u64) -> bool {
+    /// Whether the node lets the key live longer, and remembers the floor if there is one.
+    pub(super) fn extend(&self, keys: &mut [Keys; K], attempt: usize, fence: u64, floor: Option<u64>) -> bool {
         if self.is(Mutant::ExtendsByToken) {
-            self.is_ours(keys, attempt)
+            floor.is_none() && self.is_ours(keys, attempt)
         } else {
-            self.ask(keys, attempt, Ask::Extend { fence }) == Answer::Done
+            matches!(self.ask(keys, attempt, Ask::Extend { fence, floor }), Answer::Done | Answer::Raised)
         }
     }
 
+    /// What the lock of an attempt that has won may count as from now on.
+    pub(super) fn levels(&self, state: &State<S, A, K>, attempt: usize) -> Option<u64> {
+        let floor = self.ahead(state, attempt)?;
+        let raised = self.list(attempt).filter(|node| state.nodes[*node].raised[attempt] >= floor);
+        (self.is(Mutant::LevelsAlone) || self.is_quorum(raised.count())).then_some(floor)
+    }
+
+    /// The most that a node has granted to an attempt that has won, if that is more than its lock counts as.
+    pub(super) fn ahead(&self, state: &State<S, A, K>, attempt: usize) -> Option<u64> {
+        let heard = |node: usize| match state.nodes[node].parts[attempt] {
+            Part::Granted(fence) => fence,
+            Part::Pending | Part::Confirmed | Part::Refused => 0,
+        };
+        // An extension finds it there.
+        let found = |node: usize| {
+            let keys = self.names[attempt].iter().map(move |name| &state.nodes[node].keys[*name]);
+            let own = keys.filter(|keys| self.has_key(keys, attempt));
+            own.filter_map(|keys| keys.lock.map(|(_, fence)| fence).or(keys.shared.map(|period| period.fence))).max()
+        };
+        let level = state.level(attempt)?;
+        let most = self.list(attempt).map(|node| heard(node).max(found(node).unwrap_or(0))).max()?;
+        (most > level).then_some(most)
+    }
+
     /// Puts a lock back where there is none.
-    pub(super) fn restore(&self, keys: &mut [Keys; K], attempt: usize, fence: u64) {
+    pub(super) fn restore(&self, keys: &mut [Keys; K], attempt: usize, fence: u64, level: u64) {
         let lock = Some((self.token(attempt), fence));
         let names = self.names[attempt].iter();
         match self.mutant {
@@ -172,7 +198,7 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
                 names.for_each(|name| keys[*name] = Keys { lock, shared: None, fence: keys[*name].fence.max(fence) });
             }
             Some(Mutant::RestoresItsFence) => names.for_each(|name| keys[*name] = Keys { lock, shared: None, fence }),
-            _ => _ = self.ask(keys, attempt, Ask::Restore { fence }),
+            _ => _ = self.ask(keys, attempt, Ask::Restore { fence, level }),
         }
     }
 

@@ -34,6 +34,8 @@ pub(super) struct Node<const A: usize, const K: usize> {
     pub(super) extended: [bool; A],
     /// Which locks it was given back.
     pub(super) given_up: [bool; A],
+    /// Up to which fence it has said to remember each lock's.
+    pub(super) raised: [u64; A],
 }
 
 /// One attempt, and the holder that it makes.
@@ -43,6 +45,8 @@ pub(super) struct Attempt {
     pub(super) began_after: Option<u8>,
     pub(super) decided: Option<u64>,
     pub(super) won: Option<u64>,
+    /// What its lock counts as on the nodes: its fence, or a larger one that a quorum remembers.
+    pub(super) level: Option<u64>,
 }
 
 impl<const S: usize, const A: usize, const K: usize> State<S, A, K> {
@@ -55,6 +59,7 @@ impl<const S: usize, const A: usize, const K: usize> State<S, A, K> {
             places: [0; A],
             extended: [false; A],
             given_up: [false; A],
+            raised: [0; A],
         };
         let (nodes, attempts) = (fences.map(node), [Attempt::default(); A]);
         Self { nodes, attempts, copies, losses, fell: false, overlaps: false, revived: false }
@@ -62,6 +67,10 @@ impl<const S: usize, const A: usize, const K: usize> State<S, A, K> {
 
     pub(super) fn won(&self, attempt: usize) -> Option<u64> {
         self.attempts[attempt].won
+    }
+
+    pub(super) fn level(&self, attempt: usize) -> Option<u64> {
+        self.attempts[attempt].level
     }
 
     /// A bit for each attempt that has won.

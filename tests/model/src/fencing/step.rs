@@ -16,6 +16,8 @@ pub enum Step {
     Decides(usize, u64),
     /// An attempt wins.
     Wins(usize, u64),
+    /// The lock of an attempt that has won counts as one with this larger fence.
+    Levels(usize, u64),
     /// A node's key for a name ends.
     Ends(usize, usize),
     /// A node's key for a name ends for this attempt, one of those that share it.
@@ -40,6 +42,8 @@ pub enum Message {
     Confirm,
     /// An extension.
     Extend,
+    /// An extension that has the node remember this fence, which another one has granted.
+    Raise(u64),
     /// A restore.
     Restore,
     /// A release, or what leaves the lock for the rest of its least time.
@@ -101,6 +105,10 @@ fn line<const S: usize, const A: usize, const K: usize>(
                 Message::Confirm => format!("is asked to confirm in vain, and remembers {}", remembered()),
                 Message::Extend if there.extended[attempt] => "extends".to_owned(),
                 Message::Extend => "does not extend".to_owned(),
+                Message::Raise(floor) if there.raised[attempt] == floor => {
+                    format!("extends, and remembers {}", remembered())
+                }
+                Message::Raise(_) => "does not extend".to_owned(),
                 Message::GiveUp if there.given_up[attempt] => "is given it back".to_owned(),
                 Message::GiveUp => "is given back what it does not have".to_owned(),
                 Message::Restore => format!("has the lock again, and remembers {}", remembered()),
@@ -109,6 +117,7 @@ fn line<const S: usize, const A: usize, const K: usize>(
         }
         Step::Decides(attempt, fence) => format!("{}: decides on {fence}", name(attempt)),
         Step::Wins(attempt, fence) => format!("{}: wins with {fence}", name(attempt)),
+        Step::Levels(attempt, level) => format!("{}: counts as {level}", name(attempt)),
         Step::Ends(node, _) if K == 1 => format!("-- the key on node {} ends", node + 1),
         Step::Ends(node, name) => format!("-- the key {} on node {} ends", letter(name), node + 1),
         Step::EndsFor(node, _, attempt) => format!("-- the key on node {} ends for {}", node + 1, name(attempt)),

@@ -1,7 +1,8 @@
 //! One name, which every attempt asks for.
 
+use redlock::testing::simulation::Fault;
 use redlock_model::fencing::{
-    DURABLE, Ends, Fencing, LIVE, MONO, Mutant, NO_BRIDGE, ONE_OWNER, OWN_ORDER, REAL_TIME, UNIQUE,
+    DURABLE, Ends, Fencing, LIVE, MONO, Mutant, NO_BRIDGE, ONE_OWNER, OWN_ORDER, REAL_TIME, RESERVED, UNIQUE,
 };
 
 use super::{assert_breaks, assert_holds, assert_shortest};
@@ -100,6 +101,8 @@ fn every_rule_is_needed() {
         (Mutant::AnyGranted, &[UNIQUE, REAL_TIME]),
         (Mutant::ReusesToken, &[UNIQUE, REAL_TIME, ONE_OWNER]),
         (Mutant::ExtendsByToken, &[NO_BRIDGE]),
+        (Mutant::LevelsAlone, &[NO_BRIDGE, RESERVED]),
+        (Mutant::Planted(Fault::NotRaised), &[NO_BRIDGE, RESERVED]),
         (Mutant::RestoresByName, &[NO_BRIDGE]),
         (Mutant::RestoresItsFence, &[MONO]),
         (Mutant::HalfQuorum, &[UNIQUE, REAL_TIME, ONE_OWNER]),

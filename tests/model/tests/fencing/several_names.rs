@@ -83,11 +83,11 @@ fn a_fence_above_one_floor_alone_comes_twice() {
         &[
             "-- the nodes remember a [0, 0, 0], b [0, 0, 0]",
             "A: begins, for b",
-            "A: node 2 grants 1",
+            "A: node 1 grants 1",
             "A: node 3 grants 1",
             "A: wins with 1",
             "B: begins, for ab",
-            "B: node 1 grants 1",
+            "B: node 2 grants 1",
             "-- the key b on node 3 ends",
             "B: node 3 grants 1",
             "B: wins with 1",

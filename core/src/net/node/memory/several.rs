@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Content, FENCE_MAX, Store, Value, WAITING_MAX, fence_above, is_ahead, is_of};
+use super::{Content, FENCE_MAX, Store, Value, WAITING_MAX, fence_above, granted, is_of};
 use crate::fault::{Fault, planted};
 use crate::net::node::Failure;
 use crate::protocol::request::{Action, Keys, Reply, Request, Wants};
@@ -19,10 +19,12 @@ impl Store {
             Action::Confirm { granted, fence, fence_ttl, label } => {
                 self.confirm_all(now, request, &request.token.value(*granted, label), (*fence, *fence_ttl))
             }
-            Action::Extend { ttl, fence, fence_ttl } => Ok(self.extend_all(now, request, *fence, (*ttl, *fence_ttl))),
+            Action::Extend { ttl, fence, fence_ttl, floor } => {
+                Ok(self.extend_all(now, request, (*fence, *floor), (*ttl, *fence_ttl)))
+            }
             Action::Release { asks } | Action::Leave { asks, .. } => Ok(self.release_all(request, *asks)),
-            Action::Restore { ttl, fence, fence_ttl, label } => {
-                self.restore_all(now, request, *fence, (*ttl, *fence_ttl), label)
+            Action::Restore { ttl, fence, level, fence_ttl, label } => {
+                self.restore_all(now, request, (*fence, *level), (*ttl, *fence_ttl), label)
             }
             Action::Peek { wants } => Ok(self.first_held(now, request, Some(*wants)).unwrap_or(Reply::FREE)),
             Action::Inspect { .. } | Action::Look { .. } => {
@@ -96,28 +98,36 @@ impl Store {
         Ok(Reply::Confirmed)
     }
 
-    fn extend_all(&mut self, now: u64, request: &Request, mine: u64, (ttl, fence_ttl): (Duration, Duration)) -> Reply {
-        let (mut absent, mut ours) = (false, false);
+    fn extend_all(
+        &mut self,
+        now: u64,
+        request: &Request,
+        (mine, floor): (u64, Option<u64>),
+        (ttl, fence_ttl): (Duration, Duration),
+    ) -> Reply {
+        let (mut absent, mut most) = (false, 0);
         for keys in request.keys.each() {
             let Some(entry) = self.keys.get(&*keys.lock) else {
                 absent = true;
                 continue;
             };
             let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
-            match is_ahead(value, &request.token, mine) {
-                None => return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label)),
-                Some(true) => return Reply::Ahead,
-                Some(false) => ours = true,
-            }
+            let Some(granted) = granted(value, &request.token) else {
+                return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label));
+            };
+            most = most.max(granted);
         }
-        if absent && !(ours && planted(Fault::ExtendAny)) {
+        if absent && !(most > 0 && planted(Fault::ExtendAny)) {
             return Reply::Absent;
+        }
+        if most > mine {
+            return Reply::Ahead(most);
         }
         for keys in request.keys.each() {
             self.lengthen(now, &keys.lock, ttl, true);
             self.lengthen(now, &keys.fence, fence_ttl, false);
         }
-        Reply::Extended
+        self.raise(now, &request.keys, floor, fence_ttl)
     }
 
     fn release_all(&mut self, request: &Request, asks: bool) -> Reply {
@@ -148,7 +158,7 @@ impl Store {
         &mut self,
         now: u64,
         request: &Request,
-        fence: u64,
+        (fence, level): (u64, u64),
         (ttl, fence_ttl): (Duration, Duration),
         label: &str,
     ) -> Result<Reply, Failure> {
@@ -156,14 +166,15 @@ impl Store {
         for (index, keys) in request.keys.each().enumerate() {
             match self.keys.get(&*keys.lock).map(|entry| &entry.value) {
                 None if index > 0 && planted(Fault::RestoreFirst) => absent.push(keys),
-                None if self.last_fence(&keys.fence)? > fence => return Ok(Reply::Refused),
+                None if self.last_fence(&keys.fence)? > level => return Ok(Reply::Refused),
                 None => absent.push(keys),
-                Some(Content::Text(value)) if is_ahead(value, &request.token, fence) == Some(false) => {}
+                Some(Content::Text(value))
+                    if granted(value, &request.token).is_some_and(|granted| granted <= level) => {}
                 Some(_) => return Ok(Reply::Refused),
             }
         }
         for keys in absent {
-            self.set(now, &keys.fence, fence.to_string().into_bytes(), fence_ttl);
+            self.set(now, &keys.fence, level.to_string().into_bytes(), fence_ttl);
             self.set(now, &keys.lock, request.token.value(fence, label), ttl);
         }
         // Those that were just written live for as long already.

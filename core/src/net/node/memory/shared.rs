@@ -72,11 +72,11 @@ impl Store {
             Action::Confirm { granted, fence, fence_ttl, .. } => {
                 self.confirm_shared(now, request, *granted, (*fence, *fence_ttl))
             }
-            Action::Extend { ttl, fence, fence_ttl } => {
-                Ok(self.extend_shared(now, request, *fence, (*ttl, *fence_ttl)))
+            Action::Extend { ttl, fence, fence_ttl, floor } => {
+                Ok(self.extend_shared(now, request, (*fence, *floor), (*ttl, *fence_ttl)))
             }
-            Action::Restore { ttl, fence, fence_ttl, .. } => {
-                self.restore_shared(now, request, *fence, (*ttl, *fence_ttl))
+            Action::Restore { ttl, fence, level, fence_ttl, .. } => {
+                self.restore_shared(now, request, (*fence, *level), (*ttl, *fence_ttl))
             }
             // Nobody leaves a shared lock for a least time.
             Action::Release { asks } | Action::Leave { asks, .. } => Ok(self.release_shared(now, request, *asks)),
@@ -206,7 +206,7 @@ impl Store {
         &mut self,
         now: u64,
         request: &Request,
-        mine: u64,
+        (mine, floor): (u64, Option<u64>),
         (ttl, fence_ttl): (Duration, Duration),
     ) -> Reply {
         let lock = &request.keys.lock;
@@ -223,34 +223,34 @@ impl Store {
             return Reply::Absent;
         }
         if period.fence > mine && !planted(Fault::ExtendWithoutPeriod) {
-            return Reply::Ahead;
+            return Reply::Ahead(period.fence);
         }
         self.join(now, lock, period, &member, ttl);
         self.lengthen(now, &request.keys.fence, fence_ttl, false);
-        Reply::Extended
+        self.raise(now, &request.keys, floor, fence_ttl)
     }
 
     fn restore_shared(
         &mut self,
         now: u64,
         request: &Request,
-        mine: u64,
+        (mine, level): (u64, u64),
         (ttl, fence_ttl): (Duration, Duration),
     ) -> Result<Reply, Failure> {
         let Keys { lock, fence, .. } = &*request.keys;
         let member = request.keys.member(&request.token);
         let found = self.found(now, lock);
-        if matches!(found, Found::Anothers) || matches!(found, Found::Shared(period) if period.fence > mine) {
+        if matches!(found, Found::Anothers) || matches!(found, Found::Shared(period) if period.fence > level) {
             return Ok(Reply::Refused);
         }
         let last = self.last_fence(fence)?;
         match found {
             Found::Shared(period) => self.join(now, lock, period, &member, ttl),
-            _ if last > mine && !planted(Fault::RestoreWithoutFence) => return Ok(Reply::Refused),
+            _ if last > level && !planted(Fault::RestoreWithoutFence) => return Ok(Reply::Refused),
             _ => self.begin(now, lock, mine, &member, ttl),
         }
-        if last <= mine {
-            self.set(now, fence, mine.to_string().into_bytes(), fence_ttl);
+        if last <= level {
+            self.set(now, fence, level.to_string().into_bytes(), fence_ttl);
         } else {
             self.lengthen(now, fence, fence_ttl, false);
         }
