@@ -523,6 +523,28 @@ def test_servers_that_are_replaced_by_empty_ones(
     no_key_left(own_nodes, name)
 
 
+@every_face
+def test_connections_to_the_server_before_are_given_up(
+    drivers: Drivers, own_nodes: Cluster, face: str, name: str
+) -> None:
+    """The address leads to another server now, as a new connection shows, and the older ones still work."""
+    driver = drivers.start(face)
+    with Network([own_nodes[0]]) as network:
+        options = {"ttl_ms": 2000, "node_timeout_ms": IMPATIENT_MS}
+        holder = driver.client(network.urls, **options).lock(name)
+        holder.acquire()
+        end_ns = end(holder.state())
+        until(lambda: end(holder.state()) > end_ns + 300e6, "it is renewed")
+        network.proxies[0].server = own_nodes[1]
+        loss = holder.start_wait_lost(limit_ms=20_000)
+        # A client with connections of its own.
+        other = driver.client(network.urls, connect_timeout_ms=CONNECT_MS + 1, **options).lock(name)
+        # The new server has no vote for one ttl. The history judges that at most one holds the lock.
+        other.acquire(timeout_ms=20_000)
+        assert loss.result()["lost"]["reason"] == "deleted"
+        other.release()
+
+
 @two_faces
 def test_split_votes(drivers: Drivers, five_nodes: Cluster, face: str, name: str) -> None:
     """Each client comes first at another node, so no client has a majority at once, and all get their turn."""

@@ -14,6 +14,7 @@
 //!
 //! - Sentinels name another server: the slot is emptied, a connect to the server before is given up, and a connection
 //!   to it is not used even if it is made.
+//! - A later connection to the node leads to another server: the slot is emptied.
 //! - Another connect to the node fails meanwhile: the pace refuses, which empties the slot, with that failure.
 //! - The caller is cancelled: connecting goes on in its own task, for the next caller.
 //! - The runtime ends: its tasks are dropped, which empties a connecting slot and marks the connections as dead. The
@@ -489,6 +490,12 @@ impl Connections {
         self.slots[node].moved.notify_waiters();
     }
 
+    /// Discards the connection to `node` if it was made before `since`: later ones lead to another server. Returns whether it
+    /// did.
+    pub(crate) fn discard_older(&self, node: usize, since: Moment) -> bool {
+        self.take(node, Failure::Closed, |state| state.made.1 < since).is_some()
+    }
+
     /// Connects to `node` in the background after its connections were renounced.
     pub(crate) fn replace(self: &Arc<Self>, node: usize) {
         if self.events.is_empty() {
@@ -789,12 +796,16 @@ impl Connecting {
         let health = &connections.members.health;
         match result {
             Ok((connection, server_info)) => {
-                let remarks = health.record_info(node, &server_info, connections.clock.now());
+                let since = connections.clock.now();
+                let remarks = health.record_info(node, &server_info, since);
                 if !connections.connected(node, connection, &server_info, moves) {
                     // What was recorded is not about the server that is in its place now.
                     connections.members.nodes[node].endpoint.moved(connections.clock.now());
                     connections.unconnected(node, Failure::Closed);
                     return connections.start_connecting(node, true);
+                }
+                if remarks.is_another {
+                    connections.members.nodes[node].endpoint.replaced(since);
                 }
                 // The following calls may log, which may take long.
                 let member = &connections.members.nodes[node];

@@ -30,7 +30,7 @@ use crate::net::node::{Connection, Eval, Failure};
 use crate::net::redirect::{Asked, follow};
 use crate::net::timers::Deadline;
 use crate::protocol::quorum::{NodeMask, quorum};
-use crate::protocol::request::{Reply, Request};
+use crate::protocol::request::{Action, Reply, Request};
 use crate::sys::clock::Moment;
 
 /// One script on its way to some nodes.
@@ -239,6 +239,11 @@ impl Round {
             };
             if let Some(create) = create {
                 footprint.answered(node, create, &answer);
+            }
+            if matches!(request.action, Action::Extend { .. })
+                && let Some(told) = connection.take_told()
+            {
+                connections.members.health.record_identity(node, &told, connections.clock.now());
             }
             if answer.is_ok() {
                 let took = connections.clock.now().since(sent);

@@ -142,7 +142,7 @@ impl Process {
         } else {
             Arc::new(set)
         };
-        set.follow_sentinels();
+        set.follow_nodes();
         sets.insert(addresses.clone(), Arc::downgrade(&set));
         Ok(set)
     }
@@ -301,7 +301,7 @@ impl Maker for Process {
         let directory: Arc<dyn Directory> = Arc::clone(routes) as _;
         let set = NodeSet::new(members, Arc::clone(&listed.list), &self.environment, &self.schedule);
         let set = Arc::new(set.routed(listed, &directory));
-        set.follow_sentinels();
+        set.follow_nodes();
         Ok(set)
     }
 }

@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use crate::address::Address;
 use crate::fault::{Fault, planted};
 use crate::net::connections::{Connections, Members};
+use crate::net::node::endpoint::{Endpoint, User};
 use crate::net::node::list::NodeList;
 use crate::net::node::sentinels::{Follower, Sentinels};
 use crate::net::node::{Connection, EventSink, Failure, NodeEvent};
@@ -21,6 +22,7 @@ use crate::process::environment::Environment;
 use crate::process::pending_releases::{Creditors, PendingReleases};
 use crate::process::schedule::Schedule;
 use crate::process::waiters::Waiters;
+use crate::sys::clock::Moment;
 use crate::sys::runtimes::{self, Seats};
 
 /// A set of nodes and the connections to it.
@@ -129,9 +131,11 @@ impl NodeSet {
         }
     }
 
-    /// Begins to follow the sentinels of its nodes.
-    pub(crate) fn follow_sentinels(self: &Arc<Self>) {
+    /// Begins to follow its nodes: what sentinels name, and where new connections lead.
+    pub(crate) fn follow_nodes(self: &Arc<Self>) {
         for member in &self.members.nodes {
+            let user: Weak<Self> = Arc::downgrade(self);
+            member.endpoint.used_by(user);
             let follower: Weak<Self> = Arc::downgrade(self);
             // There may have been no follower then.
             if let Some(at) = member.node.sentinels().and_then(|sentinels| sentinels.follow(follower)) {
@@ -232,6 +236,22 @@ impl NodeSet {
         all_connections.push(Arc::clone(&connections));
         pool.join(runtime.id());
         connections
+    }
+}
+
+impl User for NodeSet {
+    fn replaced(&self, endpoint: &Endpoint, since: Moment) {
+        let all_connections = self.all_connections.lock().expect("no panic while holding this").clone();
+        for (node, member) in self.members.nodes.iter().enumerate() {
+            if std::ptr::eq(&raw const *member.endpoint, endpoint) {
+                for connections in &all_connections {
+                    if connections.discard_older(node, since) {
+                        connections.replace(node);
+                    }
+                }
+                self.schedule.bring_forward(&self.members, node);
+            }
+        }
     }
 }
 

@@ -16,6 +16,8 @@
 //! - the last client goes: the endpoint stays for [`KEPT`];
 //! - two connections report a change at once: the first one records it, and the second one finds it recorded. Both let
 //!   their own node set look before their connection is used, and the first one lets all other sets look too;
+//! - the change is that to another server, which a proxy or a name does not lead older connections to: once the new
+//!   connection is in use, all users renounce those made before it;
 //! - a fork: the child's [`Process`](crate::process::Process) has its own endpoints, unknown ones.
 
 use std::collections::BTreeMap;
@@ -27,7 +29,7 @@ use std::time::Duration;
 
 use super::pace::Pace;
 use super::traffic::Traffic;
-use super::{Identity, Lacks, ServerInfo};
+use super::{Identity, Lacks, ServerInfo, differs};
 use crate::address::Target;
 use crate::fault::{Fault, planted};
 use crate::protocol::quorum;
@@ -69,6 +71,7 @@ struct State {
     /// What was said to be lacking.
     said: Lacks,
     followers: Vec<Weak<dyn Follower>>,
+    users: Vec<Weak<dyn User>>,
 }
 
 /// The facts behind a vote.
@@ -86,11 +89,19 @@ pub(crate) trait Follower: fmt::Debug + Send + Sync {
     fn look(&self);
 }
 
+/// Has connections to an endpoint.
+pub(crate) trait User: fmt::Debug + Send + Sync {
+    /// Renounces its connections to `endpoint` that were made before `since`: they lead to another server than later ones.
+    fn replaced(&self, endpoint: &Endpoint, since: Moment);
+}
+
 /// Server info for an operator. To be logged when no caller waits for it any more.
 #[derive(Debug, Default)]
 #[must_use = "remarks are for the log"]
 pub(crate) struct Remarks {
     is_changed: bool,
+    /// Whether it is not the server that answered before.
+    pub(crate) is_another: bool,
     evicts: Option<String>,
     lacks: Lacks,
     /// Nodes without a vote, each with the node that has the vote of the same server.
@@ -197,6 +208,38 @@ impl Endpoint {
         followers.push(follower);
     }
 
+    /// Has `user` renounce its connections whenever new ones lead to another server.
+    pub(crate) fn used_by(&self, user: Weak<dyn User>) {
+        let users = &mut self.state().users;
+        users.retain(|user| user.strong_count() > 0);
+        users.push(user);
+    }
+
+    /// Has all users renounce their connections made before `since`: a later one leads to another server.
+    pub(crate) fn replaced(&self, since: Moment) {
+        let users = self.state().users.clone();
+        for user in users.iter().filter_map(Weak::upgrade) {
+            user.replaced(self, since);
+        }
+    }
+
+    /// Records what the server tells on a connection on which it told its identity before. Remarks if grants may have been
+    /// forgotten since; all followers have looked then when this returns.
+    pub(crate) fn record_identity(&self, identity: &Identity, now: Moment) -> Option<Remarks> {
+        let followers = {
+            let mut state = self.state();
+            // A connection to the server before may still be in use.
+            if state.is_moved || !state.facts.take(identity, Duration::ZERO, now, now) {
+                return None;
+            }
+            state.followers.clone()
+        };
+        for follower in followers.iter().filter_map(Weak::upgrade) {
+            follower.look();
+        }
+        Some(Remarks { is_changed: true, ..Remarks::default() })
+    }
+
     /// Records that another server came into its place `at` a time: what the one before granted may be forgotten. All
     /// followers have looked when this returns.
     pub(crate) fn moved(&self, at: Moment) {
@@ -231,10 +274,12 @@ impl Endpoint {
                 }
                 true
             } else {
-                state.facts.take(server_info, now, last_answer)
+                state.facts.take(&server_info.identity, server_info.uptime, now, last_answer)
             };
+            let is_another = |before: &Identity| differs(&server_info.identity.run_id, &before.run_id);
             let remarks = Remarks {
                 is_changed,
+                is_another: before.identity.as_ref().is_some_and(is_another),
                 evicts: server_info.evicts.clone().filter(|_| !state.has_warned_of_eviction),
                 lacks: server_info.lacks.besides(state.said),
                 duplicates: Vec::new(),
@@ -253,18 +298,18 @@ impl Endpoint {
 }
 
 impl Facts {
-    /// Records server info; returns true if grants may have been forgotten since the last.
-    fn take(&mut self, server_info: &ServerInfo, seen: Moment, last_answer: Moment) -> bool {
+    /// Records what a server told that has been up for `uptime`; returns true if grants may have been forgotten since the last.
+    fn take(&mut self, told: &Identity, uptime: Duration, seen: Moment, last_answer: Moment) -> bool {
         let Some(identity) = &mut self.identity else {
-            self.identity = Some(server_info.identity.clone());
+            self.identity = Some(told.clone());
             return false;
         };
-        let has_forgotten = server_info.identity.may_have_forgotten(identity);
-        let may_be_promoted = server_info.identity.may_be_promoted(identity) && !planted(Fault::ReturnedCounts);
-        identity.update(&server_info.identity);
+        let has_forgotten = told.may_have_forgotten(identity);
+        let may_be_promoted = told.may_be_promoted(identity) && !planted(Fault::ReturnedCounts);
+        identity.update(told);
         if has_forgotten {
             // A promotion may be as late as now, whenever the server started.
-            let restarted_at = quorum::changed_at(seen, server_info.uptime, last_answer);
+            let restarted_at = quorum::changed_at(seen, uptime, last_answer);
             self.changed_at = Some(if may_be_promoted { seen } else { restarted_at });
         }
         has_forgotten
@@ -497,5 +542,39 @@ mod tests {
         assert_eq!(said(info.union(notifications)), info);
         assert_eq!(said(info.union(notifications).union(hashes)), hashes);
         assert_eq!(said(info.union(notifications).union(hashes)), Lacks::default());
+    }
+
+    #[test]
+    fn a_connection_that_stays_shows_that_its_server_was_a_replica_meanwhile() {
+        let endpoint = Endpoint::new(true, at(0));
+        drop(endpoint.record_info(&told(master("1", "a", false), false), at(1)));
+        // One section of INFO does not have the run_id.
+        let section = |replid| Identity { run_id: String::new(), ..master("", replid, replid != "a") };
+        let is_changed = |replid, now| endpoint.record_identity(&section(replid), now).is_some();
+        assert!(!is_changed("a", at(2)) && is_changed("b", at(3)) && !is_changed("b", at(4)));
+        assert_eq!(endpoint.facts().changed_at, Some(at(3)));
+        assert_eq!(endpoint.facts().identity.unwrap().run_id, "1");
+    }
+
+    /// Remembers since when connections are to be renounced.
+    #[derive(Debug, Default)]
+    struct Renouncing(Mutex<Vec<Moment>>);
+
+    impl User for Renouncing {
+        fn replaced(&self, _: &Endpoint, since: Moment) {
+            self.0.lock().unwrap().push(since);
+        }
+    }
+
+    #[test]
+    fn another_server_is_told_from_one_that_changed() {
+        let (endpoint, user) = (Endpoint::new(true, at(0)), Arc::new(Renouncing::default()));
+        endpoint.used_by(Arc::downgrade(&user) as Weak<dyn User>);
+        let is_another = |identity| endpoint.record_info(&told(identity, false), at(1)).is_another;
+        assert!(!is_another(master("1", "a", false)));
+        assert!(!is_another(replica(master("1", "a", false))) && !is_another(quiet(Role::Master)));
+        assert!(is_another(master("2", "b", false)) && !is_another(master("2", "b", false)));
+        endpoint.replaced(at(2));
+        assert_eq!(*user.0.lock().unwrap(), [at(2)]);
     }
 }

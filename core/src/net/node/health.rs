@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use super::endpoint::{Endpoint, Facts, Follower, Remarks};
-use super::{Failure, Role, ServerInfo};
+use super::{Failure, Identity, Role, ServerInfo};
 use crate::fault::{Fault, planted};
 use crate::protocol::quorum::{self, NodeMask};
 use crate::sys::clock::{Clock, Moment};
@@ -112,6 +112,13 @@ impl Health {
         self.look();
         remarks.duplicates = self.unsaid_duplicates();
         remarks
+    }
+
+    /// Records what `node` tells on a connection that it told its identity on before.
+    pub(crate) fn record_identity(&self, node: usize, identity: &Identity, now: Moment) {
+        if let Some(remarks) = self.endpoints[node].record_identity(identity, now) {
+            remarks.log(&self.addresses[node]);
+        }
     }
 
     /// Returns the duplicates without a warning so far, each with the node that has the vote.
@@ -218,8 +225,8 @@ mod tests {
 
     use super::*;
     use crate::address::Address;
+    use crate::net::node::Lacks;
     use crate::net::node::endpoint::Endpoints;
-    use crate::net::node::{Identity, Lacks};
     use crate::sys::log::heard;
 
     const NOW: Moment = Moment::from_nanos(1_000_000_000_000);

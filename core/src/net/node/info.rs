@@ -49,17 +49,23 @@ pub(super) fn former_replid(info: &str) -> &str {
     told.filter(|replid| replid.bytes().any(|digit| digit != b'0')).unwrap_or_default()
 }
 
+/// Returns who a server is by its answer to INFO, or to one section of it.
+pub(super) fn identity(info: &str) -> Identity {
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned();
+    Identity {
+        run_id: field("run_id:"),
+        replid: field("master_replid:"),
+        former_replid: former_replid(info).to_owned(),
+        role: role(&field("role:")),
+    }
+}
+
 pub(super) fn server_info(info: &str) -> ServerInfo {
     let lines: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
     let field = |name: &str| lines.get(name).copied().unwrap_or_default();
     let policy = field("maxmemory_policy");
     ServerInfo {
-        identity: Identity {
-            run_id: field("run_id").to_owned(),
-            replid: field("master_replid").to_owned(),
-            former_replid: former_replid(info).to_owned(),
-            role: role(field("role")),
-        },
+        identity: identity(info),
         uptime: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
         evicts: (!matches!(policy, "noeviction" | "")).then(|| policy.to_owned()),
         lacks: Lacks { info: field("run_id").is_empty(), ..Lacks::default() },

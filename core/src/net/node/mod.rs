@@ -548,6 +548,16 @@ impl Connection {
         }
     }
 
+    /// Takes what the node told of itself with the last extension, if it was asked.
+    pub(crate) fn take_told(&self) -> Option<Identity> {
+        match self {
+            Self::Redis(connection) => connection.take_told(),
+            Self::Memory(_) => None,
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => None,
+        }
+    }
+
     /// Returns the receiver of the changes that the node reports on this connection, if it reports any.
     fn reports_to(&self) -> Option<&EventSink> {
         match self {

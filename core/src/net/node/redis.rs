@@ -18,7 +18,7 @@ use std::time::Duration;
 use redis::{Cmd, PushKind, Value};
 use tokio::runtime::Handle;
 
-use super::info::{role_of_hello, server_info};
+use super::info::{identity, role_of_hello, server_info};
 use super::pipeline::{Answer, Pipeline, Unasked};
 use super::refusal::{Offence, accepted, during_setup, greeted, is_full, is_unknown, is_unwanted};
 use super::scripts::{ScriptId, command, reply, text};
@@ -34,7 +34,7 @@ use crate::net::progress::{Phase, Progress};
 use crate::net::tls::Tls;
 use crate::protocol::certificate::Validity;
 use crate::protocol::place::Place;
-use crate::protocol::request::{Reply, Request};
+use crate::protocol::request::{Action, Reply, Request};
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::future::{begun, join_all};
 use crate::sys::log::log;
@@ -43,6 +43,9 @@ use crate::sys::task::spawn;
 /// How long the answer to a login on a live connection is awaited. Without a limit, a silent server would keep a
 /// connection that was discarded.
 const AUTHENTICATION_MOST: Duration = Duration::from_secs(10);
+
+/// How long what a server told of itself on a connection lasts, before an extension asks again.
+const TOLD_LASTS: Duration = Duration::from_secs(10);
 
 /// A server, ready to connect to.
 pub(crate) struct RedisNode {
@@ -305,7 +308,8 @@ impl RedisNode {
                 server_info.again = now.after(setup::AGAIN);
             }
         }
-        let ways = Arc::new(ConnectionState::new(&self.hashes, clock));
+        let is_told = !server_info.identity.run_id.is_empty();
+        let ways = Arc::new(ConnectionState::new(&self.hashes, clock, is_told));
         server_info.lacks.notifications = wants_notifications && !server_info.watched;
         {
             let hashes = self.hashes.lock().expect("no panic while holding this");
@@ -439,11 +443,15 @@ struct ConnectionState {
     hashes_known: AtomicBool,
     /// The node's knowledge about EVALSHA.
     hashes: Arc<Mutex<Hashes>>,
+    /// When an extension asks again who the server is, in nanoseconds; never if it did not tell.
+    asks_at: AtomicU64,
+    /// What it told then, until somebody takes it.
+    told: Mutex<Option<Identity>>,
     clock: Clock,
 }
 
 impl ConnectionState {
-    fn new(hashes: &Arc<Mutex<Hashes>>, clock: &Clock) -> Self {
+    fn new(hashes: &Arc<Mutex<Hashes>>, clock: &Clock, is_told: bool) -> Self {
         let are_left_out = hashes.lock().expect("no panic while holding this").are_left_out(clock.now());
         let way = if are_left_out { TEXT_ONLY } else { UNKNOWN };
         Self {
@@ -451,7 +459,29 @@ impl ConnectionState {
             hintless: AtomicBool::new(false),
             hashes_known: AtomicBool::new(false),
             hashes: Arc::clone(hashes),
+            asks_at: AtomicU64::new(if is_told { clock.now().after(TOLD_LASTS) } else { Moment::NEVER }.nanos()),
+            told: Mutex::default(),
             clock: clock.clone(),
+        }
+    }
+
+    /// Whether `request` asks who the server is, for it may have been a replica since it told.
+    fn asks_with(&self, request: &Request) -> bool {
+        if !matches!(request.action, Action::Extend { .. }) {
+            return false;
+        }
+        let now = self.clock.now();
+        let is_due = now.nanos() >= self.asks_at.load(Ordering::Relaxed);
+        if is_due {
+            self.asks_at.store(now.after(TOLD_LASTS).nanos(), Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Records what the server told.
+    fn told(&self, answer: &Answer) {
+        if let Ok(value @ (Value::BulkString(_) | Value::VerbatimString { .. })) = answer {
+            *self.told.lock().expect("no panic while holding this") = text(value).map(identity);
         }
     }
 
@@ -483,6 +513,11 @@ const TEXT_ONLY: u8 = 2;
 impl RedisConnection {
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.ways, &other.ways)
+    }
+
+    /// Takes what the server told of itself with the last extension, if it was asked.
+    pub(super) fn take_told(&self) -> Option<Identity> {
+        self.ways.told.lock().expect("no panic while holding this").take()
     }
 
     pub(super) fn reports_to(&self) -> Option<&EventSink> {
@@ -557,6 +592,14 @@ impl RedisConnection {
             // In one write. Nothing comes in between, which would take the permission.
             let mut answers = Box::pin(ask_all(&self.inner, &[redis::cmd("ASKING"), command])).await;
             answers.pop().unwrap_or(Err(Failure::Closed))
+        } else if self.ways.asks_with(request) {
+            let mut info = redis::cmd("INFO");
+            info.arg("replication");
+            // In one write, and answered before the extension is.
+            let mut answers = Box::pin(ask_all(&self.inner, &[info, command])).await;
+            let answer = answers.pop().unwrap_or(Err(Failure::Closed));
+            answers.iter().for_each(|told| self.ways.told(told));
+            answer
         } else {
             self.inner.ask(&command).await
         };
@@ -645,6 +688,10 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+    use crate::protocol::name::Name;
+    use crate::protocol::request::Keys;
+    use crate::protocol::token::Token;
+    use crate::sys::random::Random;
 
     #[tokio::test]
     async fn hello_is_sent_again_a_minute_after_it_was_refused_by_name() {
@@ -667,6 +714,39 @@ mod tests {
         assert_eq!((deaf.watched, deaf.again), (false, at(65)));
         let hearing = connect(at(65)).await;
         assert_eq!((hearing.watched, hearing.again), (true, Moment::NEVER));
+    }
+
+    #[tokio::test]
+    async fn an_extension_asks_once_in_a_while_who_the_server_is() {
+        let server = harness::Server::start();
+        let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None, None).unwrap();
+        let login = node.logins.login().await.unwrap();
+        let now = Clock::System.now();
+        let (connection, first) = node.connect_as(&login, &Clock::System, now, None, false).await.unwrap();
+        let time = TOLD_LASTS;
+        let request = Request {
+            keys: Keys::of(&Name::parse(*b"foo").unwrap()),
+            token: Token::fresh(&Random::System),
+            action: Action::Extend { ttl: time, fence: 1, fence_ttl: time, floor: None },
+        };
+        let told = async |is_due: bool| {
+            if is_due {
+                connection.ways.asks_at.store(0, Ordering::Relaxed);
+            }
+            assert_eq!(connection.call(&request, Eval::Sha).await, Ok(Reply::Absent));
+            connection.take_told()
+        };
+        assert_eq!(told(false).await, None, "it has told when the connection was made");
+        assert!(!told(true).await.unwrap().may_have_forgotten(&first.identity));
+        assert_eq!(told(false).await, None);
+        server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+        server.command(&["REPLICAOF", "NO", "ONE"]);
+        let after = told(true).await.unwrap();
+        assert!(after.role == Role::Master && after.may_have_forgotten(&first.identity));
+        // Who may not ask is not asked.
+        server.command(&["ACL", "SETUSER", "default", "-info"]);
+        let (silent, _) = node.connect_as(&login, &Clock::System, now, None, false).await.unwrap();
+        assert_eq!(silent.ways.asks_at.load(Ordering::Relaxed), Moment::NEVER.nanos());
     }
 
     /// A proxy that refuses HELLO may leave the commands behind it unanswered.
