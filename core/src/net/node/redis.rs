@@ -722,7 +722,8 @@ mod tests {
         let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None, None).unwrap();
         let login = node.logins.login().await.unwrap();
         let now = Clock::System.now();
-        let (connection, first) = node.connect_as(&login, &Clock::System, now, None, false).await.unwrap();
+        let (connection, first) =
+            node.connect_as(&login, (&Clock::System, &Progress::default()), now, None, false).await.unwrap();
         let time = TOLD_LASTS;
         let request = Request {
             keys: Keys::of(&Name::parse(*b"foo").unwrap()),
@@ -745,7 +746,8 @@ mod tests {
         assert!(after.role == Role::Master && after.may_have_forgotten(&first.identity));
         // Who may not ask is not asked.
         server.command(&["ACL", "SETUSER", "default", "-info"]);
-        let (silent, _) = node.connect_as(&login, &Clock::System, now, None, false).await.unwrap();
+        let (silent, _) =
+            node.connect_as(&login, (&Clock::System, &Progress::default()), now, None, false).await.unwrap();
         assert_eq!(silent.ways.asks_at.load(Ordering::Relaxed), Moment::NEVER.nanos());
     }
 
