@@ -517,7 +517,7 @@ fn a_drain_can_take_what_was_won() {
 #[test]
 fn what_a_drain_takes_too_late_is_waited_for_again() {
     let server = Server::start();
-    let ttl = Duration::from_millis(200);
+    let ttl = Duration::from_millis(600);
     let redlock = Redlock::builder().nodes(server.url()).ttl(ttl).build().unwrap();
     let (queue, woken) = queue();
     let lock = object(&redlock, "foo");
