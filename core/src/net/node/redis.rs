@@ -598,7 +598,9 @@ impl RedisConnection {
             // In one write, and answered before the extension is.
             let mut answers = Box::pin(ask_all(&self.inner, &[info, command])).await;
             let answer = answers.pop().unwrap_or(Err(Failure::Closed));
-            answers.iter().for_each(|told| self.ways.told(told));
+            for told in &answers {
+                self.ways.told(told);
+            }
             answer
         } else {
             self.inner.ask(&command).await

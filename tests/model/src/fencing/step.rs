@@ -104,11 +104,10 @@ fn line<const S: usize, const A: usize, const K: usize>(
                 }
                 Message::Confirm => format!("is asked to confirm in vain, and remembers {}", remembered()),
                 Message::Extend if there.extended[attempt] => "extends".to_owned(),
-                Message::Extend => "does not extend".to_owned(),
                 Message::Raise(floor) if there.raised[attempt] == floor => {
                     format!("extends, and remembers {}", remembered())
                 }
-                Message::Raise(_) => "does not extend".to_owned(),
+                Message::Extend | Message::Raise(_) => "does not extend".to_owned(),
                 Message::GiveUp if there.given_up[attempt] => "is given it back".to_owned(),
                 Message::GiveUp => "is given back what it does not have".to_owned(),
                 Message::Restore => format!("has the lock again, and remembers {}", remembered()),
