@@ -255,4 +255,5 @@ fn take(ballots: &mut Ballots, node: usize, answer: Result<Reply, Failure>, high
 }
 
 #[cfg(test)]
+#[path = "../../tests/unit/invariants.rs"]
 mod invariants;

@@ -3,7 +3,7 @@
 //!
 //! The models do not look at the slots of a semaphore. That a node in memory answers `look.lua` as a server does, also
 //! with waiters and a bell, is checked by `memory_equals_the_scripts_for_the_slots_of_a_semaphore` in
-//! `core/src/net/node/equality.rs`, which gives all scripts more arguments and stranger keys than this test.
+//! `core/tests/unit/equality.rs`, which gives all scripts more arguments and stranger keys than this test.
 
 use harness::Server;
 use harness::redis::Value;

@@ -22,6 +22,7 @@ use crate::sys::clock::{Clock, Moment};
 pub(crate) mod cluster;
 pub(crate) mod endpoint;
 #[cfg(test)]
+#[path = "../../../tests/unit/equality.rs"]
 mod equality;
 pub(crate) mod health;
 mod info;
@@ -39,10 +40,12 @@ mod scripts;
 pub(crate) mod sentinels;
 mod setup;
 #[cfg(test)]
+#[path = "../../../tests/unit/sharing.rs"]
 mod sharing;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;
 #[cfg(test)]
+#[path = "../../../tests/unit/node.rs"]
 pub(crate) mod testing;
 pub(crate) mod traffic;
 

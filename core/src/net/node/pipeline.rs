@@ -706,4 +706,5 @@ impl<S> Drop for Driving<S> {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/unit/pipeline.rs"]
 mod tests;
