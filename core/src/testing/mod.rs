@@ -51,9 +51,11 @@
 mod memory_server;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
+#[path = "../../../tests/model/transitions.rs"]
 pub mod model;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
+#[path = "../../../tests/simulation/world/mod.rs"]
 pub mod simulation;
 
 #[cfg(feature = "testing")]
