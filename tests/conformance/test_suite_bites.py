@@ -505,7 +505,10 @@ ALSO_FOUND_BY: list[Found] = [
     ("no-margin", "test_margin.py::test_a_lock_whose_nodes_do_not_answer[python]", "another has it within the margin"),
 ]
 
-FOUND: list[Found] = [(fault, story, why) for fault, (story, why) in FOUND_BY.items()]
+FOUND: list[Found] = [*((fault, story, why) for fault, (story, why) in FOUND_BY.items()), *ALSO_FOUND_BY]
+
+FIRST: list[Found] = list({found[1].partition("::")[0]: found for found in reversed(FOUND)}.values())
+"""A fault for each file of stories: the first one that it finds."""
 
 CHUNK = 8
 """How many test cases one run of pytest has: enough to start it rarely, and few enough for one time limit."""
@@ -560,21 +563,21 @@ def must_be_found(config: pytest.Config, tmp_path: Path, found: list[Found]) -> 
 
 
 @pytest.mark.timeout(600)
-@chunks(FOUND)
-def test_every_fault_is_found(pytestconfig: pytest.Config, tmp_path: Path, found: list[Found]) -> None:
+@chunks(FIRST)
+def test_a_fault_is_found_by_each_file(pytestconfig: pytest.Config, tmp_path: Path, found: list[Found]) -> None:
     must_be_found(pytestconfig, tmp_path, found)
 
 
-@pytest.mark.test_all("each fault is found in one story already")
+@pytest.mark.test_all("a fault is found by each file of stories already")
 @pytest.mark.timeout(600)
-@chunks(ALSO_FOUND_BY)
-def test_a_fault_is_found_in_other_shapes(pytestconfig: pytest.Config, tmp_path: Path, found: list[Found]) -> None:
+@chunks([found for found in FOUND if found not in FIRST])
+def test_every_other_fault_is_found(pytestconfig: pytest.Config, tmp_path: Path, found: list[Found]) -> None:
     must_be_found(pytestconfig, tmp_path, found)
 
 
 @pytest.mark.test_all("the stories run with the drivers of Python, and one with the faulty driver just below")
 @pytest.mark.timeout(600)
-@chunks(FOUND + ALSO_FOUND_BY)
+@chunks(FOUND)
 def test_without_a_fault_nothing_is_found(pytestconfig: pytest.Config, tmp_path: Path, found: list[Found]) -> None:
     failed, output = failures(pytestconfig, tmp_path, [("none", story) for _, story, _ in found])
     assert not any(failed.values()), output
