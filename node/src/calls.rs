@@ -16,7 +16,7 @@ use redlock::bindings::options::Unit;
 use crate::client::{Client, LockView, Name, Names, NodeDiagnosis, Template, bytes, read_permits};
 use crate::convert::number;
 use crate::error::Failure;
-use crate::events::Listener;
+use crate::events::{Listener, NativeEvents};
 use crate::options::{Timeout, read_timeout};
 use crate::sockets::Sockets;
 use crate::table::{Numbered, Table};
@@ -75,8 +75,10 @@ impl Queue {
             objects: RefCell::default(),
             abandoned: RefCell::default(),
         });
+        let watched = Rc::downgrade(&calls);
+        let turn = move || watched.upgrade().is_some_and(|calls| calls.completions.turn());
         if let Some(fd) = calls.completions.sockets()
-            && let Some(sockets) = Sockets::watch(env, fd, Rc::downgrade(&calls), &drain, &resource)?
+            && let Some(sockets) = Sockets::watch(env, fd, turn, &drain, &resource)?
         {
             let _ = calls.sockets.set(sockets);
             calls.completions.begin_to_watch();
@@ -95,16 +97,6 @@ impl Calls {
     /// Returns the queue with this number.
     pub(crate) fn of(number: i64) -> napi::Result<Rc<Self>> {
         Table::get(&QUEUES, number)
-    }
-
-    /// Reads what the sockets have brought. Returns whether there is something to drain.
-    pub(crate) fn turn(&self) -> bool {
-        self.completions.turn()
-    }
-
-    /// Returns the events of the environment.
-    pub(crate) fn events(&self) -> &Listener {
-        &self.events
     }
 
     pub(crate) fn find(&self, lock: i64) -> Option<Arc<LockObject>> {
@@ -319,6 +311,12 @@ pub fn take(env: Env, queue: i64, id: i64) -> napi::Result<Result5> {
 #[napi(catch_unwind)]
 pub fn take_loss(queue: i64, id: i64) -> napi::Result<bool> {
     Ok(!matches!(Calls::of(queue)?.completions.take(call_number(id)), Ok(Taken::Cancelled)))
+}
+
+/// Takes the events of this environment. Leaves out those that neither are about one of `topics` nor warn.
+#[napi(catch_unwind)]
+pub fn take_events(queue: i64, topics: Vec<String>) -> napi::Result<NativeEvents> {
+    Ok(Calls::of(queue)?.events.take(&topics))
 }
 
 /// Converts an id from JavaScript. A negative one is wrong, and becomes an id that no call has.

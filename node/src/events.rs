@@ -16,7 +16,6 @@ use std::time::UNIX_EPOCH;
 use napi_derive::napi;
 use redlock::bindings::events::{Events, Record};
 
-use crate::calls::Calls;
 use crate::convert::{ms, number};
 use crate::wake::Wake;
 
@@ -67,7 +66,8 @@ impl Listener {
         self.notifier.has_events.load(Ordering::Acquire)
     }
 
-    fn take(&self, topics: &[String]) -> NativeEvents {
+    /// Takes the events. Leaves out those that neither are about one of `topics` nor warn.
+    pub(crate) fn take(&self, topics: &[String]) -> NativeEvents {
         // A record that is added between these two steps causes one wake-up too many. In the other order, it would cause
         // none.
         self.notifier.has_events.store(false, Ordering::Release);
@@ -161,10 +161,4 @@ fn is_first(record: &Record) -> bool {
         record.fields.iter().find(|(field, _)| matches!(*field, "node" | "name")).map(|(_, about)| about.clone());
     let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
     warned.len() < MOST_WARNINGS && warned.insert((record.event.code, about.unwrap_or_default()))
-}
-
-/// Takes the events of this environment. Leaves out those that neither are about one of `topics` nor warn.
-#[napi(catch_unwind)]
-pub fn take_events(queue: i64, topics: Vec<String>) -> napi::Result<NativeEvents> {
-    Ok(Calls::of(queue)?.events().take(&topics))
 }

@@ -13,12 +13,9 @@ use std::mem::transmute_copy;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::rc::Weak;
 
 use napi::bindgen_prelude::{Function, JsObjectValue, Object};
 use napi::{Env, JsValue, check_status, sys};
-
-use crate::calls::Calls;
 
 /// Of `uv_handle_type`.
 const UV_POLL: c_int = 8;
@@ -43,7 +40,7 @@ struct State {
     /// Memory for libuv's handle.
     handle: Box<[u128]>,
     env: sys::napi_env,
-    calls: Weak<Calls>,
+    turn: Box<dyn Fn() -> bool>,
     /// The function that takes what is ready, and its context. Both are gone once this is closing.
     drain: sys::napi_ref,
     context: sys::napi_async_context,
@@ -86,12 +83,12 @@ unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
 }
 
 impl Sockets {
-    /// Watches `fd`: while it is readable, the calls take their turn, and `drain` is called if some are ready then.
+    /// Watches `fd`: while it is readable, takes a `turn`, and calls `drain` if that says that some calls are ready.
     /// `resource` stands for it in `async_hooks`. `None` if it cannot be watched.
     pub(crate) fn watch(
         env: Env,
         fd: RawFd,
-        calls: Weak<Calls>,
+        turn: impl Fn() -> bool + 'static,
         drain: &Function<'_, (), ()>,
         resource: &Object<'_>,
     ) -> napi::Result<Option<Self>> {
@@ -107,7 +104,7 @@ impl Sockets {
                 libuv,
                 handle: vec![0; size].into_boxed_slice(),
                 env: raw,
-                calls,
+                turn: Box::new(turn),
                 drain: ptr::null_mut(),
                 context: ptr::null_mut(),
                 hook: ptr::null_mut(),
@@ -127,7 +124,7 @@ impl Sockets {
             check_status!(sys::napi_create_reference(raw, drain.raw(), 1, &raw mut (*state).drain))?;
             check_status!(sys::napi_async_init(raw, resource.raw(), name.raw(), &raw mut (*state).context))?;
             check_status!(sys::napi_add_async_cleanup_hook(raw, Some(end), state.cast(), &raw mut (*state).hook))?;
-            Ok(((libuv.poll_start)(handle, UV_READABLE, turn) == 0).then_some(sockets))
+            Ok(((libuv.poll_start)(handle, UV_READABLE, readable) == 0).then_some(sockets))
         }
     }
 }
@@ -196,14 +193,12 @@ unsafe extern "C" fn end(_hook: sys::napi_async_cleanup_hook_handle, state: *mut
 }
 
 /// The descriptor is readable.
-unsafe extern "C" fn turn(handle: *mut c_void, _status: c_int, _events: c_int) {
+unsafe extern "C" fn readable(handle: *mut c_void, _status: c_int, _events: c_int) {
     // SAFETY: libuv calls this while the handle is not closing, on the thread of the environment.
     unsafe {
         let state = state(handle);
-        let Some(calls) = (*state).calls.upgrade() else { return };
         // A panic must not reach libuv.
-        let is_ready = catch_unwind(AssertUnwindSafe(|| calls.turn())).unwrap_or(true);
-        drop(calls);
+        let is_ready = catch_unwind(AssertUnwindSafe(|| ((*state).turn)())).unwrap_or(true);
         if is_ready && !(*state).is_closing {
             call((*state).env, (*state).context, (*state).drain);
         }

@@ -32,7 +32,7 @@ use redlock::{Credentials, Login};
 use tokio::sync::oneshot;
 
 use crate::convert::{duration, text, wrong_type};
-use crate::error::{Raised, invalid};
+use crate::error::{OwnException, Raised, invalid};
 
 /// The most threads of one provider: one that waits for calls, and one in a call.
 const THREADS_MOST: usize = 2;
@@ -279,7 +279,8 @@ impl Thread {
             Err((shown, exception)) => {
                 let number = provider.get().keep(Some(exception));
                 let provider = self.provider.clone_ref(py);
-                let source = ProviderException { provider, number, shown: shown.clone() };
+                let shown_as = format!("the credentials provider failed: {shown}");
+                let source = OwnException::new(shown_as, move |py| exception_of(&provider, number, py));
                 Err(ProviderError::named(&shown, source))
             }
         };
@@ -364,32 +365,14 @@ fn login(returned: &Bound<'_, PyAny>) -> PyResult<Login> {
     Ok(if count == 3 { login.lasting(duration("seconds", &returned.get_item(2)?)?) } else { login })
 }
 
-/// The error for the engine of a failed call, which leads to the exception as long as the provider keeps it.
-#[derive(Debug)]
-pub(crate) struct ProviderException {
-    provider: Py<PyWeakrefReference>,
-    number: u64,
-    shown: String,
+/// Returns the exception of the call of this number, unless another one has ended since.
+fn exception_of(provider: &Py<PyWeakrefReference>, number: u64, py: Python<'_>) -> Option<PyErr> {
+    let provider = provider.bind(py).upgrade_as::<Provider>().ok().flatten()?;
+    let failure = provider.get().failure();
+    let exception = failure.exception.as_ref().filter(|_| failure.number == number)?.clone_ref(py);
+    drop(failure);
+    Some(PyErr::from_value(exception.into_bound(py)))
 }
-
-impl ProviderException {
-    /// Returns the exception, unless another call has ended since.
-    pub(crate) fn exception(&self, py: Python<'_>) -> Option<PyErr> {
-        let provider = self.provider.bind(py).upgrade_as::<Provider>().ok().flatten()?;
-        let failure = provider.get().failure();
-        let exception = failure.exception.as_ref().filter(|_| failure.number == self.number)?.clone_ref(py);
-        drop(failure);
-        Some(PyErr::from_value(exception.into_bound(py)))
-    }
-}
-
-impl fmt::Display for ProviderException {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the credentials provider failed: {}", self.shown)
-    }
-}
-
-impl StdError for ProviderException {}
 
 /// The error of a call that no thread takes.
 #[derive(Debug)]

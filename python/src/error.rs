@@ -1,7 +1,7 @@
 //! Conversion of the engine's errors to the classes of `redlock.errors`.
 
 use std::error::Error as StdError;
-use std::{io, iter};
+use std::{fmt, io, iter};
 
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -10,8 +10,6 @@ use pyo3::types::{PyDict, PyTuple};
 use redlock::bindings::Stop;
 use redlock::bindings::options::invalid_argument;
 use redlock::{Error, ErrorKind};
-
-use crate::credentials::ProviderException;
 
 /// The error of a call: the engine's, or an exception that Python raised meanwhile.
 #[derive(Debug)]
@@ -50,6 +48,32 @@ impl From<Raised> for PyErr {
     }
 }
 
+/// A source of an error of the engine that leads to an exception of the program's own function, while that is kept.
+pub(crate) struct OwnException {
+    shown: String,
+    exception: Box<dyn Fn(Python<'_>) -> Option<PyErr> + Send + Sync>,
+}
+
+impl OwnException {
+    pub(crate) fn new(shown: String, exception: impl Fn(Python<'_>) -> Option<PyErr> + Send + Sync + 'static) -> Self {
+        Self { shown, exception: Box::new(exception) }
+    }
+}
+
+impl fmt::Debug for OwnException {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnException").field(&self.shown).finish()
+    }
+}
+
+impl fmt::Display for OwnException {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl StdError for OwnException {}
+
 /// Returns the Python exception for `error`.
 pub(crate) fn to_pyerr(py: Python<'_>, error: &Error) -> PyErr {
     match exception(py, error) {
@@ -85,7 +109,7 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
 /// Returns the exception of the program's own function that is among the sources of `error`.
 fn own_exception(py: Python<'_>, error: &Error) -> Option<PyErr> {
     let mut sources = iter::successors(error.source(), |&source| source.source());
-    sources.find_map(|source| source.downcast_ref::<ProviderException>()?.exception(py))
+    sources.find_map(|source| (source.downcast_ref::<OwnException>()?.exception)(py))
 }
 
 /// Returns the built-in exception for an error of the operating system, and `Exception` for another source.
