@@ -22,7 +22,7 @@ use crate::hold::claim::Claim;
 use crate::hold::outcome::{Outcome, Won};
 use crate::net::ballots::{self, Ballots, explain, precheck};
 use crate::net::connections::Connections;
-use crate::net::node::Failure;
+use crate::net::failure::Failure;
 use crate::net::round::{Event, Round};
 use crate::process::context::{LockContext, Spec};
 use crate::protocol::positions::Positions;

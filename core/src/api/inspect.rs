@@ -13,8 +13,8 @@ use tokio::runtime::Handle;
 
 use crate::error::{Error, ErrorKind, NodeAnswer};
 use crate::net::connections::Connections;
+use crate::net::failure::Failure;
 use crate::net::footprint::Footprint;
-use crate::net::node::Failure;
 use crate::net::round::{Event, Round};
 use crate::process::context::{LockContext, MOVES_MOST};
 use crate::protocol::quorum::{self, LockState, Owner, Presence};

@@ -23,8 +23,9 @@ use std::time::Duration;
 
 use crate::fault::{Fault, planted};
 use crate::net::connections::Connections;
+use crate::net::failure::Failure;
 use crate::net::footprint::{Footprint, Trace};
-use crate::net::node::{Connection, Failure};
+use crate::net::node::Connection;
 use crate::net::round::{Delivery, Event, Round};
 use crate::process::Process;
 use crate::process::nodes::NodeSet;

@@ -37,7 +37,7 @@ use crate::hold::outcome::Loss;
 use crate::hold::restore::put_back;
 use crate::net::ballots::KeyBallots;
 use crate::net::connections::Connections;
-use crate::net::node::Failure;
+use crate::net::failure::Failure;
 use crate::net::round::{Delivery, Round};
 use crate::protocol::quorum::{KeyVerdict, KeyVote, quorum};
 use crate::protocol::request::Reply;

@@ -31,7 +31,9 @@ use tokio::runtime::Handle;
 
 use crate::hold::lease::Lease;
 use crate::net::connections::Connections;
-use crate::net::node::{Connection, Eval, Failure};
+use crate::net::failure::Failure;
+use crate::net::node::Connection;
+use crate::net::node::way::Eval;
 use crate::net::round::Round;
 use crate::process::context::LockContext;
 use crate::process::schedule::Search;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::{HeldBy, NodeAnswer};
 use crate::net::connections::{Connections, Members};
-use crate::net::node::Failure;
+use crate::net::failure::Failure;
 use crate::net::round::{Delivery, Event, Round};
 use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask, Vote};
 use crate::protocol::request::Reply;

@@ -41,11 +41,14 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::address::Address;
+use crate::net::failure::Failure;
 use crate::net::logins::{Follower, Logins, NoLogin};
 use crate::net::node::endpoint::Endpoint;
+use crate::net::node::event::{EventSink, NodeEvent};
 use crate::net::node::health::Health;
+use crate::net::node::identity::ServerInfo;
 use crate::net::node::pace::{self, Leave};
-use crate::net::node::{Connection, EventSink, Failure, Node, NodeEvent, ServerInfo};
+use crate::net::node::{Connection, Node};
 use crate::net::progress::{Phase, Progress};
 use crate::net::timers::Deadlines;
 use crate::protocol::cluster::Redirect;

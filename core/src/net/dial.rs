@@ -23,7 +23,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
 use crate::address::Target;
-use crate::net::node::Failure;
+use crate::net::failure::Failure;
 use crate::net::progress::{Phase, Progress};
 use crate::net::socket::{Socket, Transport};
 use crate::net::tls::Tls;

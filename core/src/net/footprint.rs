@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::net::node::{Connection, Failure};
+use crate::net::failure::Failure;
+use crate::net::node::Connection;
 use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
 

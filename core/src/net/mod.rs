@@ -5,6 +5,7 @@
 pub(crate) mod ballots;
 pub(crate) mod connections;
 pub(crate) mod dial;
+pub(crate) mod failure;
 pub(crate) mod footprint;
 pub(crate) mod logins;
 pub(crate) mod node;

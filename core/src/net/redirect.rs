@@ -21,7 +21,9 @@ use std::sync::{Arc, Weak};
 
 use crate::fault::{Fault, planted};
 use crate::net::connections::Connections;
-use crate::net::node::{Connection, Failure, OpenSlot};
+use crate::net::failure::Failure;
+use crate::net::node::Connection;
+use crate::net::node::way::OpenSlot;
 use crate::protocol::request::{Action, KeyState, Keys, Reply, Request};
 
 /// How often one request is sent on. Two servers may name each other for a while.

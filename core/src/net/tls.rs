@@ -35,7 +35,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::address::TlsOptions;
 use crate::error::Error;
-use crate::net::node::Failure;
+use crate::net::failure::Failure;
 use crate::net::socket::Socket;
 use crate::options::checked_server_name;
 use crate::sys::fork::{PerProcess, Pid};

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::fault::{Fault, planted};
-use crate::net::node::NodeEvent;
+use crate::net::node::event::NodeEvent;
 use crate::protocol::quorum::NodeMask;
 use crate::sys::future::notified_until;
 

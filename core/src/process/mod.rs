@@ -324,7 +324,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::net::node::{Identity, Lacks, ServerInfo};
+    use crate::net::node::identity::{Identity, Lacks, ServerInfo};
     use crate::sys::clock::Moment;
 
     const DELAY: Duration = Duration::from_secs(60);

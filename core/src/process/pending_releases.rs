@@ -46,8 +46,9 @@ use tokio::sync::Notify;
 
 use crate::fault::{Fault, planted};
 use crate::net::connections::{Connections, Members};
+use crate::net::failure::Failure;
+use crate::net::node::Connection;
 use crate::net::node::traffic::PendingCount;
-use crate::net::node::{Connection, Failure};
 use crate::net::redirect::follow;
 use crate::process::environment::Environment;
 use crate::process::shutdown::PendingWork;

@@ -1,7 +1,7 @@
 //! The folders of `core/src` form layers: imports point downwards only, and no files import each other in a circle.
 //!
-//! This reads the sources as text: every path that begins with `crate::` or `super::` outside of tests counts. A path is
-//! of the file that defines the longest module in it.
+//! This reads the sources as text: every path that begins with `crate::`, `super::` or a module beside it counts, outside of
+//! tests. A path is of the file that defines the longest module in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -80,13 +80,15 @@ fn module(file: &str) -> Vec<&str> {
     path.strip_suffix("/mod").unwrap_or(path).split('/').collect()
 }
 
-/// Every path in `code` that begins with `crate::` or `super::`, with the groups in braces spelled out.
+/// Every path in `code` that begins with `crate::`, `super::` or the name of a module in a file beside it, with the groups
+/// in braces spelled out.
 fn paths(code: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
-    for root in ["crate::", "super::"] {
-        for (index, _) in code.match_indices(root) {
+    let beside = code.lines().filter_map(|line| line.rsplit_once("mod ")?.1.strip_suffix(';'));
+    for root in ["crate", "super"].into_iter().chain(beside) {
+        for (index, _) in code.match_indices(&format!("{root}::")) {
             // `super::super::` is one path.
-            if !code[..index].ends_with("::") {
+            if !code[..index].ends_with(|before: char| before.is_alphanumeric() || ":_".contains(before)) {
                 spell_out(&code[index..], &[], &mut found);
             }
         }
@@ -281,6 +283,9 @@ fn a_circle_is_found() {
     let two = ("net/two.rs", "use crate::net::three;");
     let three = ("net/three.rs", "fn f() -> crate::net::one::One {}");
     let aside = ("net/aside.rs", "use crate::net::one::One;");
+    let parent = ("net/mod.rs", "mod one;\nuse one::One;");
+    let child = ("net/one.rs", "use super::Parent;");
+    assert_eq!(circles(&small(&[parent, child])), [BTreeSet::from(["net/mod.rs", "net/one.rs"].map(str::to_owned))]);
     let found = circles(&small(&[one, two, three, aside]));
     assert_eq!(found, [BTreeSet::from(["net/one.rs", "net/three.rs", "net/two.rs"].map(str::to_owned))]);
     assert!(circles(&small(&[one, two, ("net/three.rs", ""), aside])).is_empty());

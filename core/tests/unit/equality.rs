@@ -10,9 +10,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::Failure;
 use super::memory::Content;
 use super::testing::{InMemory, OnServer, Seen, TOLERANCE, Thing, World};
+use crate::net::failure::Failure;
 use crate::protocol::name::Name;
 use crate::protocol::request::{Action, KeyState, Keys, Reply, Request, Wants};
 use crate::protocol::token::{Fingerprint, Token};

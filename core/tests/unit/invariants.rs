@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::{Ballots, take};
-use crate::net::node::Failure;
+use crate::net::failure::Failure;
 use crate::net::node::testing::{InMemory, OnServer, Seen, TOLERANCE, Thing, World};
 use crate::protocol::name::Name;
 use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask, Verdict, Vote};

@@ -8,8 +8,9 @@ use harness::{Program, Server};
 use tokio::runtime::{Builder, Runtime};
 
 use super::memory::{Content, SortedSet, Store};
-use super::{Connection, Failure, redis::RedisNode};
+use super::{Connection, redis::RedisNode};
 use crate::address::Address;
+use crate::net::failure::Failure;
 use crate::protocol::request::{Reply, Request};
 use crate::sys::clock::Clock;
 

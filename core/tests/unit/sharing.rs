@@ -9,9 +9,12 @@ use harness::{Program, Server};
 use redis::FromRedisValue;
 use tokio::runtime::{Builder, Runtime};
 
+use super::Connection;
 use super::redis::RedisNode;
-use super::{Connection, Eval, EventSink, Failure, NodeEvent};
 use crate::address::Address;
+use crate::net::failure::Failure;
+use crate::net::node::event::{EventSink, NodeEvent};
+use crate::net::node::way::Eval;
 use crate::net::progress::Progress;
 use crate::protocol::name::Name;
 use crate::protocol::request::{Action, Keys, Reply, Request, Wants};

@@ -7,7 +7,8 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::{Fate, Leg, Network};
-use crate::net::node::{EventSink, Failure, NodeEvent};
+use crate::net::failure::Failure;
+use crate::net::node::event::{EventSink, NodeEvent};
 use crate::protocol::request::Reply;
 
 /// The state that both ends of one connection share.

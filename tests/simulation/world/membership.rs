@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::net::failure::Failure;
 use crate::net::node::memory::{Entry, Store};
-use crate::net::node::{Failure, OpenSlot};
+use crate::net::node::way::OpenSlot;
 use crate::protocol::cluster::{Redirect, Told};
 use crate::protocol::name::{SLOTS, slot};
 use crate::protocol::place::Place;

@@ -9,7 +9,7 @@ use super::time::Time;
 use super::wire::{Wire, travel};
 use super::{Leg, Network};
 use crate::address::Target;
-use crate::net::node::Failure;
+use crate::net::failure::Failure;
 use crate::net::node::cluster::servers::ServerAccess;
 use crate::net::node::sentinels::{SentinelAccess, Sentinels};
 use crate::net::node::simulated::answers::{Answer, SimulatedSentinels, SimulatedServers, SimulatedWire};

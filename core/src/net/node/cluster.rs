@@ -31,9 +31,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use self::servers::ServerAccess;
-use super::Failure;
 use crate::address::{Address, Target};
 use crate::error::Error;
+use crate::net::failure::Failure;
 use crate::net::tls::Tls;
 use crate::protocol::cluster::{SlotMap, Standing, Told};
 use crate::protocol::place::Place;

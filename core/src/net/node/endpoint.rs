@@ -29,9 +29,9 @@ use std::time::Duration;
 
 use super::pace::Pace;
 use super::traffic::Traffic;
-use super::{Identity, Lacks, ServerInfo, differs};
 use crate::address::Target;
 use crate::fault::{Fault, planted};
+use crate::net::node::identity::{Identity, Lacks, ServerInfo, differs};
 use crate::protocol::quorum;
 use crate::sys::clock::Moment;
 use crate::sys::log::log;
@@ -351,7 +351,7 @@ impl Remarks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::node::Role;
+    use crate::net::node::identity::Role;
 
     const HOUR: Duration = Duration::from_secs(3_600);
 

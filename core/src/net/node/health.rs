@@ -14,8 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use super::endpoint::{Endpoint, Facts, Follower, Remarks};
-use super::{Failure, Identity, Role, ServerInfo};
 use crate::fault::{Fault, planted};
+use crate::net::failure::Failure;
+use crate::net::node::identity::{Identity, Role, ServerInfo};
 use crate::protocol::quorum::{self, NodeMask};
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::log::log;
@@ -225,8 +226,8 @@ mod tests {
 
     use super::*;
     use crate::address::Address;
-    use crate::net::node::Lacks;
     use crate::net::node::endpoint::Endpoints;
+    use crate::net::node::identity::Lacks;
     use crate::sys::log::heard;
 
     const NOW: Moment = Moment::from_nanos(1_000_000_000_000);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::scripts::text;
-use super::{Identity, Lacks, Role, ServerInfo};
+use crate::net::node::identity::{Identity, Lacks, Role, ServerInfo};
 use crate::sys::clock::Moment;
 
 /// Returns the role in an answer to HELLO.

@@ -13,7 +13,8 @@ use super::memory::{self, MemoryConnection};
 use super::pipeline::Answer;
 use super::redis::RedisConnection;
 use super::scripts::{ScriptId, command, deletion, refusal, reply, text, ttl_left};
-use crate::net::node::{Eval, Failure};
+use crate::net::failure::Failure;
+use crate::net::node::way::Eval;
 use crate::protocol::request::{Action, KeyState, Keys, Reply, Request};
 use crate::protocol::token::Token;
 

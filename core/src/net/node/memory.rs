@@ -13,8 +13,10 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use super::{EventSink, Failure, Identity, Lacks, NodeEvent, Role, ServerInfo};
 use crate::fault::{Fault, planted};
+use crate::net::failure::Failure;
+use crate::net::node::event::{EventSink, NodeEvent};
+use crate::net::node::identity::{Identity, Lacks, Role, ServerInfo};
 use crate::protocol::request::{self, Action, FENCES, KeyState, Keys, Reply, Request, Wants};
 use crate::protocol::token::{Fingerprint, Token};
 use crate::sys::clock::{Clock, Moment};

@@ -31,8 +31,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use super::Failure;
 use crate::address::Address;
+use crate::net::failure::Failure;
 use crate::protocol::backoff;
 use crate::sys::clock::Moment;
 

@@ -50,9 +50,9 @@ use tokio::task::AbortHandle;
 
 use lending::{Change, Regular};
 
-use super::Failure;
 use super::refusal::{io_failure, is_full};
 use super::replies::{Malformed, Replies};
+use crate::net::failure::Failure;
 use crate::net::socket::Transport;
 use crate::sys::event_loop::EventLoop;
 use crate::sys::future::{idle_waker, poll_for};

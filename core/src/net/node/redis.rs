@@ -24,12 +24,15 @@ use super::refusal::{Offence, accepted, during_setup, greeted, is_full, is_unkno
 use super::scripts::{ScriptId, command, reply, text};
 use super::sentinels::Sentinels;
 use super::setup::{self, Hashes, Plan, Setup, authentication};
-use super::{Eval, EventSink, Failure, Identity, Lacks, NodeEvent, OpenSlot, Role, ServerInfo};
 use crate::address::{Address, Target};
 use crate::credentials::{Login, Secret};
 use crate::error::Error;
 use crate::net::dial::{Dialer, Stream};
+use crate::net::failure::Failure;
 use crate::net::logins::{LoginSource, Logins, Numbered};
+use crate::net::node::event::{EventSink, NodeEvent};
+use crate::net::node::identity::{Identity, Lacks, Role, ServerInfo};
+use crate::net::node::way::{Eval, OpenSlot};
 use crate::net::progress::{Phase, Progress};
 use crate::net::tls::Tls;
 use crate::protocol::certificate::Validity;

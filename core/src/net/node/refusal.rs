@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 
 use redis::Value;
 
-use super::Failure;
+use crate::net::failure::Failure;
 use crate::net::tls;
 use crate::protocol::diagnosis::Refusal;
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use redis::{Cmd, Script, ToRedisArgs, Value};
 
 use super::refusal::of_error;
-use super::{Eval, Failure};
+use crate::net::failure::Failure;
+use crate::net::node::way::Eval;
 #[cfg(feature = "cli")]
 use crate::protocol::request::Keys;
 use crate::protocol::request::{self, Action, FENCES, KeyState, Reply, Request, Wants};

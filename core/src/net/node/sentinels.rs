@@ -27,7 +27,6 @@ use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
-use super::Failure;
 use super::info::{fields_in, owned_fields};
 use super::pipeline::Pipeline;
 use super::refusal::{refusal, unrefused};
@@ -38,6 +37,7 @@ use super::simulated::answers::SimulatedSentinels;
 use crate::address::{Address, Target, shown};
 use crate::error::Error;
 use crate::net::dial::{Dialer, Stream};
+use crate::net::failure::Failure;
 use crate::net::logins::LoginSource;
 use crate::net::progress::Progress;
 use crate::net::tls::Tls;

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use self::answers::{SimulatedLink, SimulatedWire};
 use super::cluster::servers::ServerAccess;
 use super::sentinels::{SentinelAccess, Sentinels};
-use super::{EventSink, Failure, Role, ServerInfo};
 use crate::address::Target;
+use crate::net::failure::Failure;
+use crate::net::node::event::EventSink;
+use crate::net::node::identity::{Role, ServerInfo};
 use crate::protocol::place::Place;
 
 /// Everything that a process of a simulation can reach.

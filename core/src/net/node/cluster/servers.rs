@@ -11,7 +11,9 @@ use tokio::runtime::Handle;
 use crate::address::{Address, Target};
 use crate::error::Error;
 use crate::net::dial::{Dialer, Stream};
+use crate::net::failure::Failure;
 use crate::net::logins::{LoginSource, Logins};
+use crate::net::node::identity::Role;
 use crate::net::node::info::{former_replid, server_info};
 use crate::net::node::pipeline::{Answer, Pipeline};
 use crate::net::node::refusal::unrefused;
@@ -19,7 +21,6 @@ use crate::net::node::scripts::text;
 use crate::net::node::setup::authentication;
 #[cfg(feature = "simulation")]
 use crate::net::node::simulated::answers::SimulatedServers;
-use crate::net::node::{Failure, Role};
 use crate::net::progress::Progress;
 use crate::net::tls::Tls;
 use crate::protocol::cluster::{Standing, Told};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Content, FENCE_MAX, Store, Value, WAITING_MAX, fence_above, granted, is_of};
 use crate::fault::{Fault, planted};
-use crate::net::node::Failure;
+use crate::net::failure::Failure;
 use crate::protocol::request::{Action, Keys, Reply, Request, Wants};
 
 impl Store {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use super::sorted_set::{Score, SortedSet};
 use super::{Content, Entry, FENCE_MAX, Store, Value, fence_above, leading_digits, number};
 use crate::fault::{Fault, planted};
-use crate::net::node::Failure;
+use crate::net::failure::Failure;
 use crate::protocol::request::{self, Action, FENCES, KeyState, Keys, Reply, Request, SHARED, Wants};
 use crate::protocol::token::Token;
 

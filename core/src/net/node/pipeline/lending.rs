@@ -231,7 +231,7 @@ mod tests {
 
     use super::super::{Answer, Asking, Pipeline, Unasked};
     use super::*;
-    use crate::net::node::Failure;
+    use crate::net::failure::Failure;
     use crate::sys::handover::Handover;
 
     /// A connection, an event loop of this thread that may watch its socket, and the server's side.

@@ -4,7 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::net::node::{Eval, EventSink, Failure, OpenSlot, ServerInfo};
+use crate::net::failure::Failure;
+use crate::net::node::event::EventSink;
+use crate::net::node::identity::ServerInfo;
+use crate::net::node::way::{Eval, OpenSlot};
 use crate::protocol::cluster::{Standing, Told};
 use crate::protocol::place::Place;
 use crate::protocol::request::{Reply, Request};
