@@ -1,10 +1,11 @@
 //! `redlock manual` and `redlock completions`: the manual page, and what shells complete, both made from the options.
 
+use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::{command, say};
+use crate::cli::say;
 
 /// Print the manual page, of the program or of one of its commands
 ///
@@ -26,20 +27,19 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the manual page.
+/// Prints the manual page of `program`.
 ///
 /// # Errors
 ///
 /// For a command that does not exist, and if the page cannot be written.
-pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let page = page(args.command.as_deref())?;
+pub(crate) fn run(args: &Args, program: Command) -> Result<Exit, Failure> {
+    let page = page(program, args.command.as_deref())?;
     say::out(&page)?;
     Ok(Exit::OK)
 }
 
 /// Returns the page of the program, or of one command.
-fn page(name: Option<&str>) -> Result<String, Failure> {
-    let mut program = command();
+pub(crate) fn page(mut program: Command, name: Option<&str>) -> Result<String, Failure> {
     // Gives the commands their whole names.
     program.build();
     let (title, subject) = match name {
@@ -56,37 +56,14 @@ fn page(name: Option<&str>) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
-/// Prints the completions.
+/// Prints the completions for `program`.
 ///
 /// # Errors
 ///
 /// If they cannot be written.
-pub(crate) fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {
+pub(crate) fn completions(args: &CompletionsArgs, mut program: Command) -> Result<Exit, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command(), "redlock", &mut script);
+    clap_complete::generate(args.shell, &mut program, "redlock", &mut script);
     say::out(&String::from_utf8_lossy(&script))?;
     Ok(Exit::OK)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The parser checks its own definition, for all commands.
-    #[test]
-    fn the_options_fit_together() {
-        command().debug_assert();
-    }
-
-    #[test]
-    fn each_command_has_its_page() {
-        let program = page(None).unwrap();
-        for command in command().get_subcommands() {
-            let name = command.get_name();
-            assert!(program.contains(&format!("redlock\\-{name}(1)")), "{name} is in {program}");
-            let page = page(Some(name)).unwrap();
-            assert!(page.contains(&format!("redlock {name}").replace('-', "\\-")), "{page}");
-        }
-        assert_eq!(page(Some("no")).unwrap_err().exit, Exit::USAGE);
-    }
 }

@@ -90,11 +90,6 @@ enum Command {
     Completions(manual::CompletionsArgs),
 }
 
-/// Returns the command line of the program, for the manual and the completions.
-fn command() -> clap::Command {
-    Program::command()
-}
-
 /// Reads the command line. Help and version are answered here.
 fn parse(args: Vec<OsString>) -> Result<Command, Failure> {
     let error = match Program::try_parse_from(args) {
@@ -147,8 +142,8 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::List(args) => runtime.block_on(unless_ended(ignored, list::run(args))),
         Command::Release(args) => runtime.block_on(unless_ended(ignored, release::run(args))),
         Command::Check(args) => runtime.block_on(unless_ended(ignored, check::run(args))),
-        Command::Manual(args) => manual::run(&args),
-        Command::Completions(args) => manual::completions(&args),
+        Command::Manual(args) => manual::run(&args, Program::command()),
+        Command::Completions(args) => manual::completions(&args, Program::command()),
     }
 }
 
@@ -168,7 +163,20 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        command().debug_assert();
+        Program::command().debug_assert();
+    }
+
+    #[test]
+    fn each_command_has_its_page() {
+        let page = |name| manual::page(Program::command(), name);
+        let (definition, program) = (Program::command(), page(None).unwrap());
+        for command in definition.get_subcommands() {
+            let name = command.get_name();
+            assert!(program.contains(&format!("redlock\\-{name}(1)")), "{name} is in {program}");
+            let page = page(Some(name)).unwrap();
+            assert!(page.contains(&format!("redlock {name}").replace('-', "\\-")), "{page}");
+        }
+        assert_eq!(page(Some("no")).unwrap_err().exit, Exit::USAGE);
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! The connection, step by step: its peer takes and says what a test tells it to, when it tells it to.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::pin;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
 use harness::{LIMIT, eventually};
 use proptest::prelude::*;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
+use redis::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::net::UnixStream;
 use tokio::task::coop;
 
+use super::queue::{FEW, MANY};
 use super::*;
 use crate::net::socket::Socket;
 use crate::sys::clock::Clock;

@@ -34,24 +34,23 @@
 //! bytes or is asked whether it has any, and neither it nor `queue` while something is handed out. Messages are heard
 //! under `incoming`, the end under none. Wakers of requests are called under none.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker, ready};
 
-use redis::{Cmd, PushKind, Value};
-use slab::Slab;
-use tokio::io::ReadBuf;
+use redis::Cmd;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::AbortHandle;
 
-use lending::{Change, Regular};
+pub(super) use queue::Answer;
+use queue::{Change, Next, Queue, Reader};
+pub(super) use shared::Unasked;
+use shared::{Outgoing, Shared};
 
-use super::refusal::{io_failure, is_full};
-use super::replies::{Malformed, Replies};
+use super::refusal::io_failure;
 use crate::net::failure::Failure;
 use crate::net::socket::Transport;
 use crate::sys::event_loop::EventLoop;
@@ -59,31 +58,11 @@ use crate::sys::future::{idle_waker, poll_for};
 use crate::sys::task::spawn;
 
 mod lending;
-
-/// The number of awaited replies, the request's own included, that does not justify waiting for others. One task leaves
-/// a slow node's reply behind when the others have decided.
-const FEW: usize = 2;
-
-/// The number of queued requests that are written without waiting for more, so that the server begins with them while the
-/// other tasks go on.
-const MANY: usize = 16;
-
-/// The bytes that are read at once: more than a hundred replies to scripts.
-const READ: usize = 4_096;
+mod queue;
+mod shared;
 
 /// The capacity that a buffer keeps, for some hundred requests.
 const KEPT: usize = 65_536;
-
-/// The result of one request.
-pub(super) type Answer = Result<Value, Failure>;
-
-/// An event on a connection that is not a reply.
-pub(super) enum Unasked {
-    /// A message of the server's own.
-    Push(PushKind, Vec<Value>),
-    /// The server has ended the connection, or broken it.
-    End,
-}
 
 /// A handle to a connection.
 pub(super) struct Pipeline<S> {
@@ -98,78 +77,6 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-struct Shared<S> {
-    me: Weak<Self>,
-    /// Whether an event loop may watch the socket.
-    is_lendable: AtomicBool,
-    incoming: Mutex<Incoming>,
-    outgoing: Mutex<Outgoing<S>>,
-    queue: Mutex<Queue>,
-}
-
-/// What the stream has brought.
-struct Incoming {
-    hear: Box<dyn FnMut(Unasked) + Send>,
-    buffer: Box<[u8]>,
-    replies: Replies,
-    /// Found by a task that is not the driver, which ends the connection.
-    failure: Option<Failure>,
-}
-
-/// The stream, and the bytes that it is about to get.
-struct Outgoing<S> {
-    /// `None` once the connection has ended.
-    stream: Option<S>,
-    bytes: Vec<u8>,
-    /// How many of them it has.
-    taken: usize,
-    /// Whether the stream holds back nothing of what it has taken.
-    is_flushed: bool,
-    failure: Option<Failure>,
-}
-
-/// To whom the reading falls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Reader {
-    #[default]
-    Driver,
-    /// The task that waits at this place in [`Queue::asked`], while its reply is the only awaited one.
-    Asking(usize),
-    /// The event loop that watches the socket.
-    Loop,
-}
-
-/// The requests, and who waits for their replies.
-#[derive(Default)]
-struct Queue {
-    /// The bytes of the queued requests.
-    bytes: Vec<u8>,
-    /// The requests without a reply, in order. The last ones are the queued ones.
-    awaited: VecDeque<Awaited>,
-    /// The number of queued requests.
-    queued: usize,
-    asked: Slab<Asked>,
-    reader: Reader,
-    regular: Regular,
-    /// The driver, once it was polled. Nothing is written before that.
-    driver: Option<Waker>,
-    /// The failure of all requests from now on; `None` while the connection lasts.
-    end: Option<Failure>,
-}
-
-struct Awaited {
-    /// The place in [`Queue::asked`].
-    place: usize,
-    /// The number of bytes.
-    size: usize,
-}
-
-enum Asked {
-    Waiting(Option<Waker>),
-    Answered(Answer),
-    Abandoned,
 }
 
 impl<S> Clone for Pipeline<S> {
@@ -207,44 +114,9 @@ fn connect<S>(
     hear: Box<dyn FnMut(Unasked) + Send>,
     overtakes: bool,
 ) -> (Arc<Shared<S>>, Driving<S>) {
-    let incoming = Incoming { hear, buffer: vec![0; READ].into(), replies: Replies::default(), failure: None };
-    let outgoing = Outgoing { stream: Some(stream), bytes: Vec::new(), taken: 0, is_flushed: true, failure: None };
-    let shared = Arc::new_cyclic(|me| Shared {
-        me: Weak::clone(me),
-        is_lendable: AtomicBool::new(is_lendable),
-        incoming: Mutex::new(incoming),
-        outgoing: Mutex::new(outgoing),
-        queue: Mutex::default(),
-    });
+    let shared = Shared::new(stream, is_lendable, hear);
     let driving = Driving { shared: Arc::clone(&shared), overtakes, has_yielded: false, woken: Vec::new() };
     (shared, driving)
-}
-
-impl<S> Shared<S> {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().expect("no panic while holding this")
-    }
-
-    fn incoming(&self) -> MutexGuard<'_, Incoming> {
-        self.incoming.lock().expect("no panic while holding this")
-    }
-
-    fn outgoing(&self) -> MutexGuard<'_, Outgoing<S>> {
-        self.outgoing.lock().expect("no panic while holding this")
-    }
-
-    /// Closes the stream, and fails all requests. Returns who is to be woken.
-    fn end(&self, failure: &Failure) -> Vec<Waker> {
-        let woken = self.queue().end(failure);
-        let stream = self.outgoing().stream.take();
-        drop(stream);
-        woken
-    }
-
-    fn wake_driver(&self) {
-        let driver = self.queue().driver.clone();
-        driver.into_iter().for_each(Waker::wake);
-    }
 }
 
 impl<S: Transport> Shared<S> {
@@ -352,71 +224,6 @@ impl<S: Transport> Shared<S> {
 }
 
 impl<S: Transport> Shared<S> {
-    /// Reads once if that falls to `reader`, and hands out what has come. Adds those who wait for it to `woken`, but not
-    /// `reader` itself. If it is pending, the stream wakes `reader` when there is more, or the reading falls to another.
-    fn poll_read(&self, reader: Reader, cx: &mut Context<'_>, woken: &mut Vec<Waker>) -> Poll<Result<(), Failure>> {
-        let mut incoming = self.incoming();
-        if let Some(failure) = &incoming.failure {
-            // The driver is about to end the connection.
-            return if reader == Reader::Driver { Poll::Ready(Err(failure.clone())) } else { Poll::Pending };
-        }
-        let mut buffer = ReadBuf::new(&mut incoming.buffer);
-        let read = {
-            let mut outgoing = self.outgoing();
-            // After a failed write, the driver reads the server's last words.
-            let is_last = reader == Reader::Driver && outgoing.failure.is_some();
-            if is_last {
-                // The loop that watches the socket may not have looked.
-                outgoing.look_again(false);
-            } else if !self.queue().falls_to(reader) {
-                return Poll::Pending;
-            }
-            match &mut outgoing.stream {
-                Some(stream) => ready!(Pin::new(stream).poll_read(cx, &mut buffer)),
-                None => Ok(()),
-            }
-        };
-        let arrived = buffer.filled().len();
-        let result = match read {
-            Err(error) => Err(io_failure(&error)),
-            Ok(()) if arrived == 0 => Err(Failure::Closed),
-            Ok(()) => self.hand_out(&mut incoming, arrived, reader, woken),
-        };
-        if reader != Reader::Driver {
-            incoming.failure = result.as_ref().err().cloned();
-        }
-        Poll::Ready(result)
-    }
-
-    /// Hands out the replies and messages in the first bytes of the buffer.
-    fn hand_out(
-        &self,
-        incoming: &mut Incoming,
-        arrived: usize,
-        reader: Reader,
-        woken: &mut Vec<Waker>,
-    ) -> Result<(), Failure> {
-        let Incoming { hear, buffer, replies, .. } = incoming;
-        let mut failure = None;
-        let read = replies.read(&buffer[..arrived], |reply| match reply {
-            _ if failure.is_some() => {}
-            Value::Push { kind, data } => hear(Unasked::Push(kind, data)),
-            reply => {
-                let reply = if let Value::Attribute { data, .. } = reply { *data } else { reply };
-                match self.queue().answer(reply) {
-                    Ok(Some((place, waker))) if reader != Reader::Asking(place) => woken.push(waker),
-                    Ok(_) => {}
-                    Err(unasked) => failure = Some(unasked),
-                }
-            }
-        });
-        match (failure, read) {
-            (Some(failure), _) => Err(failure),
-            (None, Err(Malformed)) => Err(Failure::UnexpectedReply),
-            (None, Ok(())) => Ok(()),
-        }
-    }
-
     /// Reads for the task that waits at `place`, if its reply is the only awaited one. Returns whether that has come.
     fn read_alone(&self, place: usize, cx: &mut Context<'_>) -> bool {
         let mut woken = Vec::new();
@@ -438,155 +245,6 @@ impl<S: Transport> Shared<S> {
                 Poll::Ready(Ok(())) => {}
             }
         }
-    }
-}
-
-/// What a task has to do after it has queued a request.
-enum Next {
-    /// Requests before it are not written either. The task that writes those writes this one too.
-    Nothing,
-    /// To wake the driver, which writes.
-    Wake(Waker),
-    /// To write. The driver is woken for the rest.
-    Write(Waker),
-}
-
-impl Queue {
-    /// Queues a request, and returns the place of its answer.
-    fn push(&mut self, command: &Cmd) -> usize {
-        if let Some(end) = &self.end {
-            let answer = Asked::Answered(Err(end.clone()));
-            return self.asked.insert(answer);
-        }
-        let before = self.bytes.len();
-        command.write_packed_command(&mut self.bytes);
-        let place = self.asked.insert(Asked::Waiting(None));
-        self.awaited.push_back(Awaited { place, size: self.bytes.len() - before });
-        self.queued += 1;
-        place
-    }
-
-    /// Returns what has to be done after `more` requests were queued.
-    fn next(&self, more: usize) -> Next {
-        match &self.driver {
-            // It begins with writing.
-            None => Next::Nothing,
-            Some(driver) if self.queued >= MANY => Next::Write(driver.clone()),
-            Some(_) if self.queued > more => Next::Nothing,
-            Some(driver) if self.awaited.len() <= FEW || self.reader == Reader::Loop => Next::Write(driver.clone()),
-            Some(driver) => Next::Wake(driver.clone()),
-        }
-    }
-
-    /// Swaps the queued bytes into the empty `bytes`: the requests are written. Returns whether there are any.
-    fn take_bytes(&mut self, bytes: &mut Vec<u8>) -> bool {
-        std::mem::swap(&mut self.bytes, bytes);
-        self.queued = 0;
-        !bytes.is_empty()
-    }
-
-    /// Whether the task at `place` may read.
-    fn may_read(&self, place: usize) -> bool {
-        self.reader != Reader::Loop && self.awaited.len() == 1 && self.queued == 0 && self.awaited[0].place == place
-    }
-
-    /// Whether the reading falls to `reader`. A task takes it over from the driver if it may.
-    fn falls_to(&mut self, reader: Reader) -> bool {
-        if let Reader::Asking(place) = reader
-            && self.may_read(place)
-        {
-            self.reader = reader;
-        }
-        self.reader == reader
-    }
-
-    /// Leaves the reading to the driver after a request was queued: the task that reads may not be polled any more.
-    /// Returns the driver, for [`Shared::hand_back`].
-    fn take_reading(&mut self) -> Option<Waker> {
-        let Reader::Asking(_) = self.reader else { return None };
-        self.reader = Reader::Driver;
-        self.driver.clone()
-    }
-
-    /// Leaves the reading to the driver if it falls to the task at `place`. Returns the driver, for [`Shared::hand_back`].
-    fn leave(&mut self, place: usize) -> Option<Waker> {
-        if self.reader == Reader::Asking(place) { self.take_reading() } else { None }
-    }
-
-    fn is_answered(&self, place: usize) -> bool {
-        matches!(self.asked[place], Asked::Answered(_))
-    }
-
-    /// Takes the answer at `place`, if it has come.
-    fn take_answer(&mut self, place: usize) -> Option<Answer> {
-        if let Asked::Waiting(_) = self.asked[place] {
-            return None;
-        }
-        match self.asked.remove(place) {
-            Asked::Answered(answer) => Some(answer),
-            _ => Some(Err(Failure::Closed)),
-        }
-    }
-
-    /// Lets `waker` be woken when the answer at `place` comes. Returns what is to be dropped without the lock.
-    fn wait(&mut self, place: usize, waker: &Waker) -> Option<Waker> {
-        match &mut self.asked[place] {
-            Asked::Waiting(Some(known)) if known.will_wake(waker) => None,
-            Asked::Waiting(known) => known.replace(waker.clone()),
-            _ => None,
-        }
-    }
-
-    /// Hands a reply to the oldest request that awaits one. Returns its place, and who is to be woken.
-    fn answer(&mut self, reply: Value) -> Result<Option<(usize, Waker)>, Failure> {
-        if self.awaited.len() == self.queued {
-            // A reply without a request would be taken for that to the next one.
-            return Err(match reply {
-                Value::ServerError(error) if is_full(error.code(), error.details()) => Failure::Full,
-                // Not as a refusal: that would leave the connection in use.
-                Value::ServerError(_) => Failure::Closed,
-                _ => Failure::UnexpectedReply,
-            });
-        }
-        let Some(Awaited { place, .. }) = self.awaited.pop_front() else { return Ok(None) };
-        if let Asked::Waiting(waker) = std::mem::replace(&mut self.asked[place], Asked::Answered(Ok(reply))) {
-            return Ok(waker.map(|waker| (place, waker)));
-        }
-        self.asked.remove(place);
-        Ok(None)
-    }
-
-    /// Fails all requests, also later ones. Returns who is to be woken.
-    fn end(&mut self, failure: &Failure) -> Vec<Waker> {
-        if self.end.is_some() {
-            return Vec::new();
-        }
-        (self.end, self.queued, self.bytes, self.driver) = (Some(failure.clone()), 0, Vec::new(), None);
-        let mut woken = Vec::new();
-        for Awaited { place, .. } in std::mem::take(&mut self.awaited) {
-            match std::mem::replace(&mut self.asked[place], Asked::Answered(Err(failure.clone()))) {
-                Asked::Waiting(waker) => woken.extend(waker),
-                _ => drop(self.asked.remove(place)),
-            }
-        }
-        woken
-    }
-
-    /// Forgets a request whose task does not wait any more, and takes it back if it is queued. Returns what is to be
-    /// dropped without the lock.
-    fn abandon(&mut self, place: usize) -> Option<Asked> {
-        if !matches!(self.asked[place], Asked::Waiting(_)) {
-            return Some(self.asked.remove(place));
-        }
-        let written = self.awaited.len() - self.queued;
-        let Some(ahead) = self.awaited.iter().skip(written).position(|awaited| awaited.place == place) else {
-            return Some(std::mem::replace(&mut self.asked[place], Asked::Abandoned));
-        };
-        let start: usize = self.awaited.iter().skip(written).take(ahead).map(|awaited| awaited.size).sum();
-        let Awaited { size, .. } = self.awaited.remove(written + ahead)?;
-        drop(self.bytes.drain(start..start + size));
-        self.queued -= 1;
-        Some(self.asked.remove(place))
     }
 }
 

@@ -27,84 +27,16 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::{Outgoing, Queue, Reader, Shared};
+use super::queue::Reader;
+use super::shared::{Outgoing, Shared};
 use crate::net::node::refusal::io_failure;
 use crate::net::socket::{Socket, Transport};
 use crate::sys::clock::Clock;
 use crate::sys::event_loop::{EventLoop, OnReadable, Resume};
 use crate::sys::task::spawn;
 
-/// After so many requests in a row from one event loop, it watches the socket. A change of the watcher is two system
-/// calls, and one that wakes the runtime.
-const REGULAR: u64 = 32;
-
 /// How often the runtime looks whether the loop still asks. The tests of this file take longer steps on a busy machine.
 const WATCH: Duration = Duration::from_millis(if cfg!(test) { 4_000 } else { 100 });
-
-/// The event loop on whose thread the last requests were made, if it was one.
-#[derive(Default)]
-pub(super) struct Regular {
-    event_loop: Option<Weak<EventLoop>>,
-    /// Their number.
-    requests: u64,
-    /// Whether [`watch_over`] is at work.
-    is_watched_over: bool,
-}
-
-impl Regular {
-    fn begin(&mut self, event_loop: Option<Weak<EventLoop>>) {
-        (self.event_loop, self.requests) = (event_loop, 1);
-    }
-
-    fn is(&self, here: &Arc<EventLoop>) -> bool {
-        self.event_loop.as_ref().is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(here)))
-    }
-}
-
-/// What a request changes about the watcher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
-    Nothing,
-    Lend,
-    TakeBack,
-}
-
-impl Queue {
-    /// Notes who makes a request: the event loop whose thread this is, if there is one.
-    pub(super) fn note_asker(&mut self, here: Option<&Arc<EventLoop>>, is_lendable: bool) -> Change {
-        let is_lent = self.reader == Reader::Loop;
-        match here {
-            Some(here) if self.regular.is(here) => self.regular.requests += 1,
-            here => {
-                if is_lent || self.regular.event_loop.is_some() || here.is_some() {
-                    self.regular.begin(here.map(Arc::downgrade));
-                }
-                return if is_lent { Change::TakeBack } else { Change::Nothing };
-            }
-        }
-        let is_regular = is_lendable && self.regular.requests >= REGULAR;
-        if is_regular && !is_lent { Change::Lend } else { Change::Nothing }
-    }
-
-    /// Whether an event loop reads, and this is not its thread.
-    pub(super) fn is_read_elsewhere(&self) -> bool {
-        let watching = self.regular.event_loop.as_ref().and_then(Weak::upgrade);
-        self.reader == Reader::Loop && !watching.is_some_and(|watching| watching.is_entered())
-    }
-}
-
-impl<S: Transport> Outgoing<S> {
-    fn socket(&mut self) -> Option<&mut Socket> {
-        self.stream.as_mut().and_then(S::socket)
-    }
-
-    /// Lets a lent socket be read, although the loop may not have told of anything.
-    pub(super) fn look_again(&mut self, is_last: bool) {
-        if let Some(socket) = self.socket() {
-            socket.set_ready(is_last);
-        }
-    }
-}
 
 impl<S: Transport> Shared<S> {
     /// Lets `event_loop`, which this thread has entered, watch the socket, unless something is left to write.
