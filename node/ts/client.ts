@@ -145,9 +145,10 @@ export interface ClientOptions extends LockOptions {
    */
   readonly credentials?: Credentials | null | undefined;
   /**
-   * PEM file with the certificates of the only CAs to trust, for nodes with `rediss://`; default the system's. A URL may
-   * name another one with `?tls_ca=`, and likewise for the following options. The files are read when the client is
-   * made, and again at a connect that finds them changed. A new version that cannot be used leaves the old one in force.
+   * PEM file with the certificates of the only CAs to trust, for nodes with `rediss://`; default the system's. A server
+   * whose own certificate is in the file is trusted under every name, also if it is self-signed. A URL may name another
+   * one with `?tls_ca=`, and likewise for the following options. The files are read when the client is made, and again
+   * at a connect that finds them changed. A new version that cannot be used leaves the old one in force.
    */
   readonly tlsCa?: string | null | undefined;
   /** PEM file with the client's certificate and its chain; default none. Needs `tlsKey`. */

@@ -115,6 +115,7 @@ with lock:
     assert 7 < lock.remaining <= 8
     assert client.lock(name).locked()
     assert client.inspect(name).state == "held"
+    assert name in [view.name for view in client.list_locks()]
     assert lock.wait_lost(timeout=0.01) is None
     assert not client.lock(name).acquire(blocking=False)
     for wrong in (lambda: client.lock(name, timeout=0.5).__enter__(), lambda: lock.acquire()):
@@ -124,6 +125,7 @@ with lock:
             print(error.code)
 assert not lock.locked()
 assert client.inspect(name).state == "free"
+assert client.break_lock(name) is None
 assert lock.acquire(timeout=datetime.timedelta(seconds=1))
 lock.release()
 lock.release()

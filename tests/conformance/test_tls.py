@@ -11,23 +11,23 @@ import pytest
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Driver, LockError
 from support.servers import Server
-from support.tls import CA, CLIENT, CLIENT_KEY, options, program_with_tls
+from support.tls import CA, CLIENT, CLIENT_KEY, SELF_SIGNED, options, program_with_tls
 
 every_face = pytest.mark.parametrize("face", FACES)
 
 
-def started(*, certificates: bool) -> Iterator[str]:
-    """The address of a server with TLS."""
+def started(**tls: Any) -> Iterator[str]:
+    """The address of a server with TLS, with these options."""
     if not (program := program_with_tls()):
         pytest.skip("no server on this machine has TLS")
-    with Server(tcp=True, program=program, tls=options(certificates=certificates)) as server:
+    with Server(tcp=True, program=program, tls=options(**tls)) as server:
         yield server.url
 
 
 @pytest.fixture(scope="module")
 def encrypted() -> Iterator[str]:
     """The address of a server with TLS."""
-    yield from started(certificates=False)
+    yield from started()
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,23 @@ def test_a_private_authority(drivers: Drivers, encrypted: str, face: str, name: 
     assert "tls_ca" in refusal(driver, encrypted, name)
     use(driver, encrypted, name, tls_ca=str(CA))
     use(driver, f"{encrypted}?tls_ca={CA}", name)
+
+
+@pytest.fixture(scope="module", params=SELF_SIGNED)
+def self_signed(request: pytest.FixtureRequest) -> Iterator[tuple[str, Path]]:
+    """The address of a server that has signed its own certificate, and the certificate."""
+    for url in started(server=request.param):
+        yield url, SELF_SIGNED[request.param]
+
+
+@every_face
+def test_a_self_signed_certificate(drivers: Drivers, self_signed: tuple[str, Path], face: str, name: str) -> None:
+    """It is accepted if it is listed, whatever its name. Another one is not."""
+    url, certificate = self_signed
+    driver = drivers.start(face)
+    use(driver, url, name, tls_ca=str(certificate))
+    for other in {CA, *SELF_SIGNED.values()} - {certificate}:
+        assert "TLS" in refusal(driver, url, name, tls_ca=str(other))
 
 
 @every_face

@@ -68,7 +68,7 @@ pub(crate) struct Address {
 /// The options of TLS connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct TlsOptions {
-    /// Certificates of the only CAs to trust; the system's by default.
+    /// Certificates of the only CAs to trust, or of servers; the system's by default.
     pub(crate) ca: Option<Arc<Path>>,
     /// The client's own certificate; never without `key`.
     pub(crate) cert: Option<Arc<Path>>,

@@ -37,7 +37,8 @@ macro_rules! client_setters {
             /// one line end at its end. The user is the address's; by default the default user.
             password_file: impl AsRef<Path> => password_file.as_ref().into();
             /// Sets the PEM file with the certificates of the only CAs to trust, for nodes with TLS. By default the
-            /// system's are trusted. An address may name another one with `?tls_ca=`; the same holds for the other
+            /// system's are trusted. A server whose own certificate is in the file is trusted under every name, also if
+            /// it is self-signed. An address may name another one with `?tls_ca=`; the same holds for the other
             /// options of TLS. The files are read when the client is built, and again at a connect that finds them
             /// changed. A new version that cannot be used leaves the old one in force.
             tls_ca: impl AsRef<Path> => tls_ca.as_ref().into();

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
 
-    /// File with the certificates of the only authorities to trust [default: those of the system]
+    /// File with the certificates of the only authorities to trust, or of servers [default: those of the system]
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
 

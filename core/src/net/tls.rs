@@ -1,7 +1,7 @@
 //! TLS to a node: what is trusted, the client's own certificate, and the handshake.
 //!
 //! The configuration is this library's own, with ring. No process-wide provider is installed, and none of the host
-//! program's is used. There is no insecure mode.
+//! program's is used. There is no insecure mode: `verifier.rs` checks every server.
 //!
 //! The files are read when a client is made, which fails if one cannot be used. Each connect looks whether they
 //! changed, and reads them again if so. States:
@@ -15,6 +15,8 @@
 //! What may interrupt it: a connect that is cancelled leaves the reading to its thread, which finishes it for the next
 //! connect. Without `tls_ca`, the system's roots are trusted. They are read once per process, at the first connect that
 //! needs them.
+
+mod verifier;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -37,6 +39,7 @@ use crate::address::TlsOptions;
 use crate::error::Error;
 use crate::net::failure::Failure;
 use crate::net::socket::Socket;
+use crate::net::tls::verifier::Verifier;
 use crate::options::checked_server_name;
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::log::log;
@@ -68,8 +71,8 @@ struct State {
 /// The content of the files.
 #[derive(Clone)]
 struct Material {
-    /// `None` for the system's.
-    roots: Option<Arc<RootCertStore>>,
+    /// What is trusted; `None` for the system's roots.
+    trusted: Option<Arc<Verifier>>,
     /// The client's own certificate with its key.
     client: Option<Arc<CertifiedKey>>,
 }
@@ -184,13 +187,13 @@ fn advice(error: &rustls::Error) -> &'static str {
         rustls::Error::InvalidCertificate(why) => match why {
             // Another CA of the same name has another signature.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                "; set tls_ca to the file of the CA that signed the server's certificate"
+                "; set tls_ca to the file of the CA that signed the server's certificate, or of a self-signed one itself"
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 "; set tls_server_name to a name in the server's certificate"
             }
             CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
-                "; give the server a certificate that is signed by the CA, not the CA's own"
+                "; set tls_ca to the file of this certificate, or give the server one that is not a CA's"
             }
             _ => "",
         },
@@ -210,15 +213,16 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn config(material: &Material) -> Result<Arc<ClientConfig>, Failure> {
-    let roots = match &material.roots {
-        Some(roots) => Arc::clone(roots),
-        None => system_roots()?,
+    let trusted = match &material.trusted {
+        Some(trusted) => Arc::clone(trusted),
+        None => Arc::new(Verifier::of_roots(system_roots()?, provider())),
     };
     let unusable = |error: rustls::Error| Failure::Tls(error.to_string().into());
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(unusable)?
-        .with_root_certificates(roots);
+        .dangerous()
+        .with_custom_certificate_verifier(trusted);
     Ok(Arc::new(match &material.client {
         Some(client) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(client)))),
         None => builder.with_no_client_auth(),
@@ -273,15 +277,9 @@ fn read(options: &TlsOptions) -> Result<(Material, Version), Refusal> {
 }
 
 fn read_once(options: &TlsOptions) -> Result<Material, Refusal> {
-    let roots = options.ca.as_deref().map(|path| {
-        let refusal = |reason: String| refusal("tls_ca", path, &reason);
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates("tls_ca", path)? {
-            roots
-                .add(certificate)
-                .map_err(|error| refusal(format!("has a certificate that cannot be used: {error}")))?;
-        }
-        Ok(Arc::new(roots))
+    let trusted = options.ca.as_deref().map(|path| {
+        let unusable = |error| refusal("tls_ca", path, &format!("has a certificate that cannot be used: {error}"));
+        Verifier::of(certificates("tls_ca", path)?, provider()).map(Arc::new).map_err(unusable)
     });
     let client = options.cert.as_deref().zip(options.key.as_deref()).map(|(cert, key)| {
         let chain = certificates("tls_cert", cert)?;
@@ -297,7 +295,7 @@ fn read_once(options: &TlsOptions) -> Result<Material, Refusal> {
         })?;
         Ok(Arc::new(client))
     });
-    Ok(Material { roots: roots.transpose()?, client: client.transpose()? })
+    Ok(Material { trusted: trusted.transpose()?, client: client.transpose()? })
 }
 
 fn certificates(option: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Refusal> {
@@ -341,7 +339,7 @@ mod tests {
             (rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer), "tls_ca"),
             (rustls::Error::InvalidCertificate(CertificateError::BadSignature), "tls_ca"),
             (rustls::Error::InvalidCertificate(CertificateError::NotValidForName), "tls_server_name"),
-            (other("CaUsedAsEndEntity"), "signed by the CA"),
+            (other("CaUsedAsEndEntity"), "not a CA's"),
             (rustls::Error::AlertReceived(AlertDescription::CertificateRequired), "tls_cert and tls_key"),
             (rustls::Error::AlertReceived(AlertDescription::HandshakeFailure), "tls_cert and tls_key"),
             (rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType), "speak TLS"),

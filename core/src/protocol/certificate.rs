@@ -1,9 +1,11 @@
-//! PURE: from when until when a certificate is valid. Whoever checks a certificate refuses it outside of this time, and
-//! does not say how near its end is.
+//! PURE: from when until when a certificate is valid, and its public key. Whoever checks a certificate refuses it outside
+//! of this time, and does not say how near its end is.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
-/// The tags of DER that a certificate has up to its validity.
+/// The tags of DER that a certificate has up to its public key.
+const BIT_STRING: u8 = 0x03;
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xA0;
 const UTC_TIME: u8 = 0x17;
@@ -21,16 +23,17 @@ pub(crate) struct Validity {
 impl Validity {
     /// Reads it from a certificate in DER form (RFC 5280, section 4.1).
     pub(crate) fn of(certificate: &[u8]) -> Option<Self> {
-        let mut certificate = Fields(certificate);
-        let mut signed = Fields(certificate.next_of(SEQUENCE)?);
-        let mut body = Fields(signed.next_of(SEQUENCE)?);
-        let (tag, _) = body.next()?;
-        // Behind the version, which may be left out: serial number, algorithm, issuer.
-        for _ in 0..if tag == VERSION { 3 } else { 2 } {
-            body.next()?;
-        }
-        let mut validity = Fields(body.next_of(SEQUENCE)?);
+        let mut validity = Fields(Fields::from_validity(certificate)?.next_of(SEQUENCE)?);
         Some(Self { from: instant(validity.next()?)?, until: instant(validity.next()?)? })
+    }
+
+    /// Returns how this Unix second lies to it if it is outside.
+    pub(crate) fn covers(self, now: u64) -> Result<(), Ordering> {
+        match now {
+            _ if now < self.from => Err(Ordering::Less),
+            _ if now > self.until => Err(Ordering::Greater),
+            _ => Ok(()),
+        }
     }
 
     /// Returns how long it lasts as a whole.
@@ -44,10 +47,52 @@ impl Validity {
     }
 }
 
+/// The public key of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PublicKey<'a> {
+    /// The whole `SubjectPublicKeyInfo` in DER form.
+    pub(crate) info: &'a [u8],
+    /// What is in its `AlgorithmIdentifier`.
+    pub(crate) algorithm: &'a [u8],
+    /// The key itself.
+    pub(crate) bits: &'a [u8],
+}
+
+impl<'a> PublicKey<'a> {
+    /// Reads it from a certificate in DER form.
+    pub(crate) fn of(certificate: &'a [u8]) -> Option<Self> {
+        let mut body = Fields::from_validity(certificate)?;
+        // Validity and subject.
+        for _ in 0..2 {
+            body.next_of(SEQUENCE)?;
+        }
+        let before = body.0;
+        let mut fields = Fields(body.next_of(SEQUENCE)?);
+        let info = &before[..before.len() - body.0.len()];
+        let algorithm = fields.next_of(SEQUENCE)?;
+        // A key has whole bytes: no bit is unused.
+        let bits = fields.next_of(BIT_STRING)?.strip_prefix(&[0])?;
+        Some(Self { info, algorithm, bits })
+    }
+}
+
 /// The fields of a sequence that are not read yet.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
+    /// Returns the fields of a certificate from its validity on.
+    fn from_validity(certificate: &'a [u8]) -> Option<Self> {
+        let mut certificate = Self(certificate);
+        let mut signed = Self(certificate.next_of(SEQUENCE)?);
+        let mut body = Self(signed.next_of(SEQUENCE)?);
+        let (tag, _) = body.next()?;
+        // Behind the version, which may be left out: serial number, algorithm, issuer.
+        for _ in 0..if tag == VERSION { 3 } else { 2 } {
+            body.next()?;
+        }
+        Some(body)
+    }
+
     /// Returns the tag and the content of the next field.
     fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let (&[tag, first], rest) = self.0.split_first_chunk()?;
@@ -132,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_validity_of_a_certificate_is_found() {
+    fn the_validity_and_the_key_of_a_certificate_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let authority = harness::Authority::make(dir.path());
         for path in [authority.ca(), authority.certificate()] {
@@ -142,10 +187,16 @@ mod tests {
             assert_eq!(validity, Validity { from: 157_766_400, until: 67_090_118_400 });
             for length in 0..certificate.len() {
                 assert_eq!(Validity::of(&certificate[..length]), None, "{length} of {}", certificate.len());
+                assert_eq!(PublicKey::of(&certificate[..length]), None, "{length} of {}", certificate.len());
             }
+            let key = PublicKey::of(&certificate).unwrap();
+            assert!(key.info.ends_with(key.bits) && key.info[0] == SEQUENCE, "{key:?}");
+            assert_eq!((key.bits.len(), key.bits[0]), (65, 4), "a point of P-256");
         }
         let validity = Validity { from: 100, until: 150 };
         assert_eq!((validity.lifetime(), validity.left(140)), (Duration::from_secs(50), Duration::from_secs(10)));
         assert_eq!(validity.left(151), Duration::ZERO);
+        assert_eq!((validity.covers(100), validity.covers(150)), (Ok(()), Ok(())));
+        assert_eq!((validity.covers(99), validity.covers(151)), (Err(Ordering::Less), Err(Ordering::Greater)));
     }
 }

@@ -40,7 +40,7 @@ pub use sentinels::{FakeSentinel, MASTER, Sentinels};
 pub use servers::{Builder, Server, cluster};
 pub use shards::{Shards, slot};
 pub use spawner::spawn;
-pub use tls::Authority;
+pub use tls::{Authority, self_signed_with_a_strange_extension};
 
 use std::time::{Duration, Instant};
 

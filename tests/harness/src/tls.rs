@@ -3,11 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
 
 /// A CA, a server certificate for `localhost` and `127.0.0.1`, and a client certificate, as PEM files in one directory.
 ///
-/// The server has its own, because rustls refuses a CA certificate that is used as a server certificate.
+/// The server has its own: the CA's own certificate would be accepted only because it is listed.
 #[derive(Clone, Debug)]
 pub struct Authority {
     dir: PathBuf,
@@ -67,6 +70,16 @@ impl Authority {
     pub fn client_key(&self) -> PathBuf {
         self.dir.join("client.key")
     }
+}
+
+/// Writes a self-signed certificate of a server, and its key. It has a critical extension that nobody knows.
+pub fn self_signed_with_a_strange_extension(certificate: &Path, private_key: &Path) {
+    let (mut server, server_key) = (params(&["localhost"]), key());
+    let mut strange = CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99_999, 1], vec![5, 0]);
+    strange.set_criticality(true);
+    server.custom_extensions.push(strange);
+    write(certificate, &server.self_signed(&server_key).expect("a server can sign itself").pem());
+    write(private_key, &server_key.serialize_pem());
 }
 
 /// Signs a certificate, and writes it and its new key.
