@@ -89,6 +89,9 @@ export interface Answer {
   answer: string
 }
 
+/** Starts to delete a lock that somebody else holds. The result is an array with whose it was, or with nothing. */
+export declare function breakLock(queue: number, client: Client, name: Name, slot?: number | undefined | null): Started
+
 /** Cancels a call that was not taken yet, and leaves no key behind. */
 export declare function cancel(queue: number, id: number): void
 
@@ -178,6 +181,9 @@ export declare function knownOptions(): Array<Known>
  * there was anything to release.
  */
 export declare function leave(queue: number, lock: number, kept: boolean): Started
+
+/** Starts to list the locks that are held and match a pattern. */
+export declare function listLocks(queue: number, client: Client, pattern: Name): Started
 
 /** What the nodes show of a lock. */
 export interface LockView {

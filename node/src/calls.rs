@@ -13,7 +13,7 @@ use redlock::bindings::completion_queue::{Completion, Queue as Completions, Take
 use redlock::bindings::lock_object::{AbandonedHold, LockObject};
 use redlock::bindings::options::Unit;
 
-use crate::client::{Client, LockView, Name, Names, NodeDiagnosis, Template, bytes, read_permits};
+use crate::client::{Client, LockView, Name, Names, NodeDiagnosis, Template, bytes, read_permits, read_whole};
 use crate::convert::number;
 use crate::error::Failure;
 use crate::events::{Listener, NativeEvents};
@@ -221,6 +221,21 @@ pub fn inspect_semaphore(env: Env, queue: i64, client: &Client, name: Name, perm
     let id =
         read_permits(permits).and_then(|permits| calls.completions.inspect_semaphore(&client.0, bytes(&name), permits));
     calls.started(env, id)
+}
+
+/// Starts to list the locks that are held and match a pattern.
+#[napi(catch_unwind)]
+pub fn list_locks(env: Env, queue: i64, client: &Client, pattern: Name) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    calls.started(env, calls.completions.list_locks(&client.0, bytes(&pattern)))
+}
+
+/// Starts to delete a lock that somebody else holds. The result is an array with whose it was, or with nothing.
+#[napi(catch_unwind)]
+pub fn break_lock(env: Env, queue: i64, client: &Client, name: Name, slot: Option<f64>) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    let slot = slot.map(|slot| read_whole("slot", slot)).transpose();
+    calls.started(env, slot.and_then(|slot| calls.completions.break_lock(&client.0, bytes(&name), slot)))
 }
 
 /// Starts a diagnosis of every node.

@@ -36,9 +36,14 @@ fn every(names: &[Name]) -> Vec<&[u8]> {
 
 /// Converts a number of permits. The engine checks its limits.
 pub(crate) fn read_permits(permits: f64) -> Result<u32, Error> {
+    read_whole("permits", permits)
+}
+
+/// Converts a whole number that JavaScript has as the argument `what`.
+pub(crate) fn read_whole(what: &'static str, number: f64) -> Result<u32, Error> {
     // Only a whole number is written without a point.
-    let whole = permits.to_string().parse();
-    whole.map_err(|_| invalid_argument("permits", format!("permits is {permits}, but must be a whole number")))
+    let whole = number.to_string().parse();
+    whole.map_err(|_| invalid_argument(what, format!("{what} is {number}, but must be a whole number")))
 }
 
 /// A client for one set of nodes.

@@ -1,5 +1,14 @@
 /// <reference lib="esnext.disposable" preserve="true" />
-import { Client, close, diagnose, inspect, inspectSemaphore, type LockView as NativeView } from "#native";
+import {
+  breakLock,
+  Client,
+  close,
+  diagnose,
+  inspect,
+  inspectSemaphore,
+  listLocks,
+  type LockView as NativeView,
+} from "#native";
 import { outcome, queue } from "./calls.js";
 import { type Nodes, read } from "./clients.js";
 import { type Credentials, Provider } from "./credentials.js";
@@ -15,6 +24,7 @@ import {
   checkedNames,
   checkedNodes,
   checkedOptions,
+  checkedPattern,
   clientValues,
   expect,
   LOCK_OPTIONS,
@@ -511,6 +521,62 @@ export class Redlock {
     this.#provider?.refuseOwn();
     const id = unwrap(inspectSemaphore(queue(), this.#client, bytes, permits));
     return (unwrap(await outcome(id)) as NativeView[]).map(viewOf);
+  }
+
+  /**
+   * Lists the locks that are held, shared, or of another library, whose names match a pattern by the rules of `KEYS` in
+   * Redis: `*`, `?`, `[a-z]`, `[^a-z]` and a backslash. In the order of their names, with each slot of a semaphore that
+   * is not free. Changes nothing.
+   *
+   * For an operator: it walks through all keys of every server, about 10,000 a second, for the fences that the nodes
+   * remember, and then inspects each name. A lock of another library is listed only if this one has used its name. In a
+   * cluster, a slot that moves meanwhile may be missed.
+   *
+   * @param pattern - default all.
+   * @throws {@link LockForbidden} without the right to `SCAN`, and {@link LockUnavailable}, if so many servers could not
+   * be walked through that a lock may be missing; {@link LockInvalidArgument}: a closed client.
+   *
+   * @example
+   * ```ts
+   * for (const { name, label, since } of await redlock.listLocks("night:*")) {
+   *   console.log(name, label, since);
+   * }
+   * ```
+   */
+  async listLocks(pattern: string | Uint8Array = "*"): Promise<LockView[]> {
+    const bytes = checkedPattern(pattern);
+    this.#provider?.refuseOwn();
+    const id = unwrap(listLocks(queue(), this.#client, bytes));
+    return (unwrap(await outcome(id)) as NativeView[]).map(viewOf);
+  }
+
+  /**
+   * Deletes a lock that somebody else holds, or with a slot this one of a semaphore. Resolves to whose it was, or to
+   * null if it was free, or has changed hands meanwhile: a new holder keeps it. The fence stays, so that the next
+   * holder's is larger, and waiters are woken.
+   *
+   * For an operator: the former holder learns of it at its next renewal, within a third of its ttl, as a loss with the
+   * reason `deleted`, or `taken` if another one holds the lock by then. It may still be at work until then. A shared lock
+   * is not deleted. To release a lock of its own, a program uses {@link Lock.release}.
+   *
+   * @param name - as for {@link Redlock.lock}.
+   * @param slot - of a semaphore, from 0.
+   * @throws {@link LockUnavailable} or {@link LockForbidden} if no quorum of nodes confirms it;
+   * {@link LockInvalidArgument}: a wrong name or slot, a shared lock, or a key that is not a lock.
+   *
+   * @example
+   * ```ts
+   * const broken = await redlock.breakLock("nightly");
+   * console.log(broken ? `it was held by ${broken.label}` : "it was free");
+   * ```
+   */
+  async breakLock(name: string | Uint8Array, slot?: number | null): Promise<LockView | null> {
+    const bytes = checkedName(name);
+    if (slot != null) expect("slot", slot, PERMITS);
+    this.#provider?.refuseOwn();
+    const id = unwrap(breakLock(queue(), this.#client, bytes, slot));
+    const [view] = unwrap(await outcome(id)) as NativeView[];
+    return view === undefined ? null : viewOf(view);
   }
 
   /**

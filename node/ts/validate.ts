@@ -126,6 +126,12 @@ export function checkedName(name: unknown): Name {
   refuseName("name", "the name of a lock", name);
 }
 
+/** Checks the type of a pattern for names. */
+export function checkedPattern(pattern: unknown): Name {
+  if (isName(pattern)) return pattern;
+  refuseName("pattern", "pattern", pattern);
+}
+
 /**
  * Checks the types of a lock's names, and returns a copy, because an array and bytes may change later. Their number is
  * checked natively.

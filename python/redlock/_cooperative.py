@@ -80,6 +80,17 @@ def views(client: _native.Client, name: str | bytes, permits: int) -> list[LockV
     return cast("list[LockView]", _wait(lambda queue: queue.inspect_semaphore(client, name, permits)))
 
 
+def held(client: _native.Client, pattern: str | bytes) -> list[LockView]:
+    """List the locks that are held and match a pattern."""
+    return cast("list[LockView]", _wait(lambda queue: queue.list_locks(client, pattern)))
+
+
+def broken(client: _native.Client, name: str | bytes, slot: int | None) -> LockView | None:
+    """Delete a lock that somebody else holds."""
+    views = cast("list[LockView]", _wait(lambda queue: queue.break_lock(client, name, slot)))
+    return views[0] if views else None
+
+
 def diagnoses(client: _native.Client) -> list[Diagnosis]:
     """Find out what each node can do and may lose."""
     return cast("list[Diagnosis]", _wait(lambda queue: queue.diagnose(client)))

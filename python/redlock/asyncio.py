@@ -309,6 +309,21 @@ class Redlock(OnlyAsyncWith, _native.Client):
         views = await _calls.result(_calls.Queue.inspect_semaphore, self, name, permits)
         return cast("list[LockView]", views)
 
+    async def list_locks(self, pattern: str | bytes = "*") -> list[LockView]:
+        """List the locks that are held and match a pattern; see `redlock.Redlock.list_locks`.
+
+        Cancelling it changes nothing.
+        """
+        return cast("list[LockView]", await _calls.result(_calls.Queue.list_locks, self, pattern))
+
+    async def break_lock(self, name: str | bytes, slot: int | None = None) -> LockView | None:
+        """Delete a lock that somebody else holds; see `redlock.Redlock.break_lock`.
+
+        If it is cancelled, it may or may not be deleted.
+        """
+        views = cast("list[LockView]", await _calls.result(_calls.Queue.break_lock, self, name, slot))
+        return views[0] if views else None
+
     async def diagnose(self) -> list[Diagnosis]:
         """Find out what each node can do and may lose; see `redlock.Redlock.diagnose`.
 

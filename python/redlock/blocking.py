@@ -478,6 +478,59 @@ class Redlock(OnlyWith, _native.Client):
             return _cooperative.views(self, name, permits)
         return self._views(name, permits)
 
+    def list_locks(self, pattern: str | bytes = "*") -> list[LockView]:
+        """List the locks that are held, shared, or of another library, whose names match a pattern.
+
+        The pattern has the rules of `KEYS` in Redis: `*`, `?`, `[a-z]`, `[^a-z]` and a backslash. The list is in the
+        order of the names, with each slot of a semaphore that is not free. Changes nothing.
+
+        For an operator: it walks through all keys of every server, about 10,000 a second, for the fences that the nodes
+        remember, and then inspects each name. A lock of another library is listed only if this one has used its name.
+        In a cluster, a slot that moves meanwhile may be missed.
+
+        Raises `LockForbidden` without the right to `SCAN`, and `LockUnavailable`, if so many servers could not be walked
+        through that a lock may be missing; `LockInvalidArgument` if the client is closed.
+
+        >>> import redlock
+        >>> client = redlock.Redlock("memory://list", label="worker 7")
+        >>> with client.lock("night:backup"), client.lock("day"):
+        ...     [(view.name, view.label) for view in client.list_locks("night:*")]
+        [('night:backup', 'worker 7')]
+        """
+        if select.select is not _select:
+            from redlock import _cooperative  # noqa: PLC0415
+
+            return _cooperative.held(self, pattern)
+        return self._held(pattern)
+
+    def break_lock(self, name: str | bytes, slot: int | None = None) -> LockView | None:
+        """Delete a lock that somebody else holds, or with `slot` this one of a semaphore.
+
+        Returns whose it was, or `None` if it was free, or has changed hands meanwhile: a new holder keeps it. The fence
+        stays, so that the next holder's is larger, and waiters are woken.
+
+        For an operator: the former holder learns of it at its next renewal, within a third of its ttl, as a loss with
+        the reason `deleted`, or `taken` if another one holds the lock by then. It may still be at work until then. A
+        shared lock is not deleted. To release a lock of its own, a program uses `release`.
+
+        Raises `LockUnavailable` or `LockForbidden` if no quorum of nodes confirms it, and `LockInvalidArgument` for a
+        wrong name or slot, for a shared lock, and for a key that is not a lock.
+
+        >>> import redlock
+        >>> client = redlock.Redlock("memory://break", label="worker 7")
+        >>> client.lock("job").acquire()
+        True
+        >>> client.break_lock("job").label
+        'worker 7'
+        >>> client.break_lock("job") is None
+        True
+        """
+        if select.select is not _select:
+            from redlock import _cooperative  # noqa: PLC0415
+
+            return _cooperative.broken(self, name, slot)
+        return self._broken(name, slot)
+
     def diagnose(self) -> list[Diagnosis]:
         """Find out what each node can do, what this user may do there, and what may lose locks.
 

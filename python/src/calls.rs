@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 use redlock::bindings::completion_queue::{Completion, Queue as Calls, Taken};
 
 use crate::client::Client;
-use crate::convert::{Blocking, Name, Permits, Timeout, Ttl, duration, limit, no_others};
+use crate::convert::{Blocking, Name, Pattern, Permits, Slot, Timeout, Ttl, duration, limit, no_others};
 use crate::error::Raised;
 use crate::inspect::{diagnosis_to_python, to_python};
 use crate::lock::Handle;
@@ -107,6 +107,18 @@ impl Queue {
         Ok(self.queue.inspect_semaphore(&client.get().redlock, &name.bytes, permits.0)?)
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
+    fn list_locks(&self, client: &Bound<'_, Client>, pattern: Pattern) -> Result<u64, Raised> {
+        client.get().prepare(client.py())?;
+        Ok(self.queue.list_locks(&client.get().redlock, &pattern.0)?)
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
+    fn break_lock(&self, client: &Bound<'_, Client>, name: Name, slot: Option<Slot>) -> Result<u64, Raised> {
+        client.get().prepare(client.py())?;
+        Ok(self.queue.break_lock(&client.get().redlock, &name.bytes, slot.map(|slot| slot.0))?)
+    }
+
     fn diagnose(&self, client: &Bound<'_, Client>) -> Result<u64, Raised> {
         client.get().prepare(client.py())?;
         Ok(self.queue.diagnose(&client.get().redlock)?)
@@ -146,7 +158,7 @@ impl Queue {
         self.queue.drain(|| self.notifier.reset()).into_iter().map(Completion::signed).collect()
     }
 
-    /// Take the result of a ready call: `True` if it succeeded, a view for an inspection, a list for that of a semaphore
+    /// Take the result of a ready call: `True` if it succeeded, a view for an inspection, a list for several
     /// and for a diagnosis, `"locked"` or `"free"` if it asked for that, `False` if the call is not finished and its
     /// number becomes ready again, `None` if there is no such call.
     fn take<'py>(&self, py: Python<'py>, number: u64) -> Result<Bound<'py, PyAny>, Raised> {

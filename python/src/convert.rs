@@ -211,14 +211,40 @@ impl<'py> FromPyObject<'_, 'py> for Permits {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        if !is_int(&given) {
-            return wrong_type("permits", "permits", &given, "an int");
-        }
-        // The engine checks the limits of numbers that fit.
-        let permits = given
-            .extract()
-            .map_err(|_| invalid(given.py(), "permits", format!("permits is {}, but must be from 1 to 32", &*given)));
-        permits.map(Self)
+        number("permits", &given, "from 1 to 32").map(Self)
+    }
+}
+
+/// The argument `slot`: that of one holder of a semaphore.
+#[derive(Debug)]
+pub(crate) struct Slot(pub(crate) u32);
+
+impl<'py> FromPyObject<'_, 'py> for Slot {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        number("slot", &given, "from 0 to 31").map(Self)
+    }
+}
+
+/// Converts a whole number. The engine checks the limits of numbers that fit.
+fn number(argument: &str, given: &Bound<'_, PyAny>, limits: &str) -> PyResult<u32> {
+    if !is_int(given) {
+        return wrong_type(argument, argument, given, "an int");
+    }
+    let wrong = |_| invalid(given.py(), argument, format!("{argument} is {given}, but must be {limits}"));
+    given.extract().map_err(wrong)
+}
+
+/// The argument `pattern`.
+#[derive(Debug)]
+pub(crate) struct Pattern(pub(crate) Vec<u8>);
+
+impl<'py> FromPyObject<'_, 'py> for Pattern {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Name::of("pattern", "pattern", &given).map(|name| Self(name.bytes))
     }
 }
 

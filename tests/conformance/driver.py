@@ -370,6 +370,17 @@ class Client:
         views: list[Json] = self.driver.call("inspect_semaphore", client=self.handle, **fields)["views"]
         return views
 
+    def list_locks(self, pattern: str | bytes) -> list[Json]:
+        """What the nodes show of the locks that are held and match a pattern."""
+        views: list[Json] = self.driver.call("list_locks", client=self.handle, name=in_hex(pattern))["views"]
+        return views
+
+    def break_lock(self, name: str | bytes, slot: object = None) -> Json | None:
+        """Deletes a lock, and tells whose it was."""
+        fields = {"name": in_hex(name), "slot": slot}
+        views: list[Json] = self.driver.call("break_lock", client=self.handle, **fields)["views"]
+        return views[0] if views else None
+
     def diagnose(self) -> list[Json]:
         """What was found about every node."""
         nodes: list[Json] = self.driver.call("diagnose", client=self.handle)["nodes"]

@@ -120,6 +120,26 @@ impl Redlock {
         self.drive(async move { client.inspect_semaphore(name, permits).await })
     }
 
+    /// Lists the locks that are held and match a pattern; see [`crate::Redlock::list_locks`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Redlock::list_locks`]; `unavailable` also if the system cannot create a thread or an event queue.
+    pub fn list_locks(&self, pattern: impl AsRef<[u8]>) -> Result<Vec<LockView>, Error> {
+        let (client, pattern) = (self.0.clone(), pattern.as_ref().to_vec());
+        self.drive(async move { client.list_locks(pattern).await })
+    }
+
+    /// Deletes a lock that somebody else holds; see [`crate::Redlock::break_lock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Redlock::break_lock`]; `unavailable` also if the system cannot create a thread or an event queue.
+    pub fn break_lock(&self, name: impl AsRef<[u8]>, slot: Option<u32>) -> Result<Option<LockView>, Error> {
+        let (client, name) = (self.0.clone(), name.as_ref().to_vec());
+        self.drive(async move { client.break_lock(name, slot).await })
+    }
+
     /// Finds out what each node can do and may lose; see [`crate::Redlock::diagnose`].
     ///
     /// # Errors

@@ -9,7 +9,6 @@ pub(crate) mod election;
 pub(crate) mod guard;
 pub(crate) mod inspect;
 pub(crate) mod lock;
-#[cfg(feature = "cli")]
 pub(crate) mod operator;
 #[cfg(feature = "metrics")]
 pub(crate) mod publish;

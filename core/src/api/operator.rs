@@ -1,4 +1,5 @@
-//! What an operator needs and programs do not: the names in use on all nodes, and the release of somebody else's lock.
+//! What operators need, and programs that stand in for them: the names in use on all nodes, and the release of somebody
+//! else's lock.
 //!
 //! A *scan* reads the fence keys of every server, step by step and with pauses between the steps. It changes nothing.
 //! What may interrupt it: a server fails, and its part is missing, which is told; it is dropped, and nothing remains.
@@ -9,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::future::Future;
 use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +29,7 @@ use crate::net::node::keys::{Content, Proof};
 use crate::options::Options;
 use crate::process::context::{LockContext, MOVES_MOST};
 use crate::process::nodes::NodeSet;
+use crate::protocol::glob;
 use crate::protocol::name::{FENCE, Name};
 use crate::protocol::quorum::{LockState, quorum};
 use crate::protocol::request::Reply;
@@ -40,8 +43,88 @@ const STEPS_PER_SECOND: u32 = 50;
 /// The most keys that a server looks at in one step. The keys of many more would not fit into one reply.
 const STEP_MOST: u32 = 500;
 
+/// How many keys each server looks at in a second, at most, unless something else is wanted.
+const USUAL_RATE: NonZeroU32 = NonZeroU32::new(10_000).expect("it is not zero");
+
 /// How many names are inspected together.
 const BATCH: usize = 32;
+
+impl Redlock {
+    /// Lists the locks that are held, shared, or of another library, on all nodes, whose names match a `pattern` by the
+    /// rules of `KEYS` in Redis: `*` for all, `?`, `[a-z]`, `[^a-z]` and a backslash. In the order of their names, with each
+    /// slot of a semaphore that is not free. Changes nothing.
+    ///
+    /// For an operator: it walks through all keys of every server, about 10,000 a second, for the fences that the nodes
+    /// remember, and then inspects each name. A lock of another library is listed only if this one has used its name. In a
+    /// cluster, a slot that moves meanwhile may be missed. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// `forbidden` without the right to `SCAN`, and `unavailable`, if so many servers could not be walked through that a
+    /// lock may be missing; `invalid_argument` if the client is closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// # let redlock = redlock::Redlock::new("memory://list-example")?;
+    /// let guard = redlock.lock("night:backup").label("worker 7").acquire().await?;
+    /// for view in redlock.list_locks("night:*").await? {
+    ///     assert_eq!((&*view.name, view.label.as_deref()), ("night:backup", Some("worker 7")));
+    /// }
+    /// # guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn list_locks(&self, pattern: impl AsRef<[u8]>) -> Result<Vec<LockView>, Error> {
+        let (client, pattern) = (self.clone(), pattern.as_ref().to_vec());
+        self.somewhere(async move { list(&client, &pattern).await }).await
+    }
+
+    /// Deletes a lock that somebody else holds, or with a `slot` this one of a semaphore. Returns whose it was, or `None` if
+    /// it was free, or has changed hands meanwhile: a new holder keeps it. The fence stays, so that the next holder's is
+    /// larger, and waiters are woken.
+    ///
+    /// For an operator: the former holder learns of it at its next renewal, within a third of its ttl, as a loss with the
+    /// reason `deleted`, or `taken` if another one holds the lock by then. It may still be at work until then. A shared
+    /// lock is not deleted. To release a lock of its own, a program uses its guard. Cancel safe: what was sent is executed.
+    ///
+    /// # Errors
+    ///
+    /// `unavailable` or `forbidden` if no quorum of nodes confirms it; `invalid_argument` for a wrong name or slot, for a
+    /// shared lock, and for a key that is not a lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// # let redlock = redlock::Redlock::new("memory://break-example")?;
+    /// let stuck = redlock.lock("job").label("worker 7").acquire().await?;
+    /// let broken = redlock.break_lock("job", None).await?;
+    /// assert_eq!(broken.and_then(|view| view.label).as_deref(), Some("worker 7"));
+    /// assert!(redlock.lock("job").try_acquire().await?.is_some_and(|guard| guard.fence() > stuck.fence()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn break_lock(&self, name: impl AsRef<[u8]>, slot: Option<u32>) -> Result<Option<LockView>, Error> {
+        let (client, name) = (self.clone(), name.as_ref().to_vec());
+        self.somewhere(async move { break_lock(&client, &name, slot).await }).await
+    }
+
+    /// Runs `call` on the caller's tokio runtime, or else in the background.
+    async fn somewhere<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        if Handle::try_current().is_ok() {
+            return call.await;
+        }
+        let (process, _) = self.session().nodes()?;
+        process.background.run(call).await?
+    }
+}
 
 /// The names in use, without the client's prefix.
 #[derive(Debug, Default)]
@@ -56,12 +139,13 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Adds the name whose fence is under this key, if it begins with `prefix` and is `wanted`.
-    fn add(&mut self, key: &[u8], prefix: &[u8], wanted: &impl Fn(&[u8]) -> bool) {
+    /// Adds the name whose fence is under this key, if it begins with `prefix` and the rest matches `pattern`.
+    fn add(&mut self, key: &[u8], prefix: &[u8], pattern: &[u8]) {
         let Some((name, slot)) = Name::of_fence_key(key) else { return };
-        let Some(name) = name.bytes().strip_prefix(prefix).filter(|name| !name.is_empty() && wanted(name)) else {
+        let Some(name) = name.bytes().strip_prefix(prefix) else { return };
+        if name.is_empty() || !glob::matches(pattern, name) {
             return;
-        };
+        }
         match slot {
             None => drop(self.locks.insert(name.into())),
             Some(slot) if slot < PERMITS_MOST => {
@@ -117,7 +201,16 @@ impl Pace {
     }
 }
 
-/// Returns the names that are `wanted` of all of which a node remembers a fence: those that were acquired or renewed
+/// Returns the locks that are held and match `pattern`, in the order of their names; see
+/// [`Redlock::list_locks`](crate::Redlock::list_locks).
+pub(crate) async fn list(redlock: &Redlock, pattern: &[u8]) -> Result<Vec<LockView>, Error> {
+    let names = scan(redlock, USUAL_RATE, &AtomicU64::new(0), pattern).await?;
+    let mut views = inspect_all(redlock, &names, USUAL_RATE).await?;
+    views.retain(|view| view.state != LockState::Free);
+    names.incomplete.map_or(Ok(views), Err)
+}
+
+/// Returns the names that match `pattern` of all of which a node remembers a fence: those that were acquired or renewed
 /// within the last `fence_ttl`. Each server is asked to look at `rate` keys a second at most; `looked` counts these. It
 /// looks at a few more, because it finishes the bucket of its table that it has begun.
 ///
@@ -128,7 +221,7 @@ pub(crate) async fn scan(
     redlock: &Redlock,
     rate: NonZeroU32,
     looked: &AtomicU64,
-    wanted: impl Fn(&[u8]) -> bool,
+    pattern: &[u8],
 ) -> Result<Names, Error> {
     let (process, listed) = redlock.session().nodes()?;
     let servers = match listed.routes() {
@@ -144,10 +237,10 @@ pub(crate) async fn scan(
     let connections = set.connections(&Handle::current());
     let scans = (0..set.members.len()).map(|node| {
         let pace = Pace::new(rate, &connections.clock);
-        let (set, connections, wanted) = (&set, &connections, &wanted);
+        let (set, connections) = (&set, &connections);
         async move {
             let mut names = Names::default();
-            let scanned = scan_node(connections, node, pace, looked, |key| names.add(key, prefix, wanted)).await;
+            let scanned = scan_node(connections, node, pace, looked, &mut names, (prefix, pattern)).await;
             (names, scanned.err().map(|why| (address(set, node), why)))
         }
     });
@@ -161,13 +254,14 @@ pub(crate) async fn scan(
     Ok(all)
 }
 
-/// Calls `found` with each fence key of a node.
+/// Adds to `names` those of a node that begin with a prefix and match a pattern.
 async fn scan_node(
     connections: &Arc<Connections>,
     node: usize,
     mut pace: Pace,
     looked: &AtomicU64,
-    mut found: impl FnMut(&[u8]),
+    names: &mut Names,
+    (prefix, pattern): (&[u8], &[u8]),
 ) -> Result<(), Failure> {
     let clock = &connections.clock;
     let limit = connections.members.connect_timeout;
@@ -178,25 +272,19 @@ async fn scan_node(
         pace.spend(count, clock).await;
         let step = within(clock, limit, connection.scan(FENCE, from, count)).await?;
         looked.fetch_add(count.into(), Ordering::Relaxed);
-        step.keys.iter().for_each(|key| found(key));
+        step.keys.iter().for_each(|key| names.add(key, prefix, pattern));
         cursor = step.next;
     }
     Ok(())
 }
 
-/// Inspects each lock and each slot of `names`, in their order, at most `rate` of them a second. Calls `seen` with what
-/// the nodes show of each.
+/// Inspects each lock and each slot of `names`, in their order, at most `rate` of them a second.
 ///
 /// # Errors
 ///
 /// As [`Redlock::inspect`].
-pub(crate) async fn inspect_all(
-    redlock: &Redlock,
-    names: &Names,
-    rate: NonZeroU32,
-    mut seen: impl FnMut(LockView),
-) -> Result<(), Error> {
-    let clock = Clock::System;
+pub(crate) async fn inspect_all(redlock: &Redlock, names: &Names, rate: NonZeroU32) -> Result<Vec<LockView>, Error> {
+    let (clock, mut all_views) = (Clock::System, Vec::new());
     let mut pace = Pace::new(rate, &clock);
     let locks = names.locks.iter().map(|name| (name, None));
     let semaphores = names.semaphores.iter().map(|(name, permits)| (name, Some(*permits)));
@@ -212,10 +300,10 @@ pub(crate) async fn inspect_all(
             }
         });
         for views in join_all(views.collect()).await {
-            views?.into_iter().for_each(&mut seen);
+            all_views.extend(views?);
         }
     }
-    Ok(())
+    Ok(all_views)
 }
 
 /// What the nodes had under a lock's keys, and how to delete just that.
@@ -234,6 +322,7 @@ impl fmt::Debug for Holding {
 
 /// What became of a holding that was to be released.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only the command line shows the figures"))]
 pub(crate) enum Removal {
     /// A quorum of nodes does not have it any more, and some of them had it until now.
     Released {
@@ -253,12 +342,31 @@ pub(crate) enum Removal {
     },
 }
 
+/// Deletes a lock, or a slot of a semaphore, whoever holds it; see
+/// [`Redlock::break_lock`](crate::Redlock::break_lock).
+pub(crate) async fn break_lock(redlock: &Redlock, name: &[u8], slot: Option<u32>) -> Result<Option<LockView>, Error> {
+    let held = holding(redlock, name, slot).await?;
+    if !held.is_held() {
+        return Ok(None);
+    }
+    if let Some(why) = held.is_kept() {
+        return Err(Error::about("name", format!(" is {:?}, but {why}", held.view.name)).with_name(name));
+    }
+    Ok(match held.release().await? {
+        Removal::Released { .. } => Some(held.view),
+        Removal::Gone | Removal::Changed { .. } => None,
+    })
+}
+
 /// Reads what the nodes have under the keys of this lock, or of this slot of a semaphore.
 ///
 /// # Errors
 ///
 /// `invalid_argument` for a wrong name; `unavailable` or `forbidden` if no quorum of nodes could be asked.
 pub(crate) async fn holding(redlock: &Redlock, name: &[u8], slot: Option<u32>) -> Result<Holding, Error> {
+    if let Some(slot) = slot.filter(|slot| *slot >= PERMITS_MOST) {
+        return Err(Error::about("slot", format!(" is {slot}, but must be from 0 to {}", PERMITS_MOST - 1)));
+    }
     let shape = match slot {
         None => name.into(),
         Some(slot) => Shape::Semaphore(name.into(), slot.saturating_add(1)),
@@ -268,7 +376,9 @@ pub(crate) async fn holding(redlock: &Redlock, name: &[u8], slot: Option<u32>) -
         context = context.of_slot(slot);
     }
     let keys = Arc::clone(&context.spec.keys);
-    let contents = ask_each(&context, async |connection, asking| connection.read(&keys, asking).await).await;
+    let keys = &keys;
+    let read = move |connection: Connection, asking| async move { connection.read(keys, asking).await };
+    let contents = ask_each(&context, read).await;
     let mut proofs: Vec<Proof> = Vec::new();
     let mut answers: Vec<Answer> = Vec::new();
     for content in contents {
@@ -291,8 +401,16 @@ impl Holding {
     }
 
     /// Whether the key is not a string, and so not a lock of any library that is known here.
-    pub(crate) fn is_data(&self) -> bool {
+    fn is_data(&self) -> bool {
         self.proofs.is_empty() && self.view.state != LockState::Free
+    }
+
+    /// Returns why it is not deleted, if it is nobody's alone.
+    pub(crate) fn is_kept(&self) -> Option<&'static str> {
+        self.is_data().then(|| match self.view.state {
+            LockState::Shared => "readers share it, and each of them ends with its own ttl",
+            _ => "its key is not a string, so it is not a lock",
+        })
     }
 
     /// Deletes it from all nodes, where it is still what it was.
@@ -301,15 +419,15 @@ impl Holding {
     ///
     /// `unavailable` or `forbidden` if too few nodes answered to know whether it is gone.
     pub(crate) async fn release(&self) -> Result<Removal, Error> {
-        let keys = &self.context.spec.keys;
-        let answers = ask_each(&self.context, async |connection, asking| {
+        let (keys, proofs) = (&self.context.spec.keys, &self.proofs);
+        let delete = move |connection: Connection, asking| async move {
             let mut all = Reply::Absent;
-            for proof in &self.proofs {
+            for proof in proofs {
                 all = more(all, connection.delete(keys, proof, asking).await?);
             }
             Ok(all)
-        });
-        self.judge(&answers.await)
+        };
+        self.judge(&ask_each(&self.context, delete).await)
     }
 
     fn judge(&self, answers: &[Result<Reply, Failure>]) -> Result<Removal, Error> {
@@ -367,9 +485,9 @@ fn more(one: Reply, other: Reply) -> Reply {
 }
 
 /// Asks each node, where the slot is, within the time of a connect and of an answer.
-async fn ask_each<T>(
+async fn ask_each<T, F: Future<Output = Result<T, Failure>>>(
     context: &LockContext,
-    call: impl AsyncFn(&Connection, bool) -> Result<T, Failure>,
+    call: impl Fn(Connection, bool) -> F,
 ) -> Vec<Result<T, Failure>> {
     let clock = &context.process.clock;
     let limit = context.listed.members.connect_timeout + context.spec.settings.node_timeout;
@@ -378,10 +496,10 @@ async fn ask_each<T>(
 }
 
 /// Asks one node, and once more wherever the slot is by then.
-async fn ask<T>(
+async fn ask<T, F: Future<Output = Result<T, Failure>>>(
     context: &LockContext,
     node: usize,
-    call: &impl AsyncFn(&Connection, bool) -> Result<T, Failure>,
+    call: &impl Fn(Connection, bool) -> F,
 ) -> Result<T, Failure> {
     let mut connections = context.set().connections(&Handle::current());
     let mut answer = ask_on(context, &connections, node, call).await;
@@ -398,14 +516,14 @@ async fn ask<T>(
 }
 
 /// Asks one node over these connections, or the server to which its slot is on its way.
-async fn ask_on<T>(
+async fn ask_on<T, F: Future<Output = Result<T, Failure>>>(
     context: &LockContext,
     connections: &Arc<Connections>,
     node: usize,
-    call: &impl AsyncFn(&Connection, bool) -> Result<T, Failure>,
+    call: &impl Fn(Connection, bool) -> F,
 ) -> Result<T, Failure> {
     let connection = connections.get(node, true).await?;
-    let answer = call(&connection, false).await;
+    let answer = call(connection.clone(), false).await;
     if answer.as_ref().err().is_some_and(Failure::breaks_connection) {
         connections.discard_if(node, &connection);
     }
@@ -421,7 +539,7 @@ async fn ask_on<T>(
             let place = router.place(connections, node, to);
             let Some(there) = router.connections(connections, node, &place, &context.spec.keys) else { return answer };
             let connection = there.get(node, true).await?;
-            call(&connection, true).await
+            call(connection, true).await
         }
         _ => answer,
     }
@@ -461,7 +579,7 @@ mod tests {
     }
 
     async fn scan_all(redlock: &Redlock) -> Names {
-        scan(redlock, rate(10_000), &AtomicU64::new(0), |_| true).await.unwrap()
+        scan(redlock, rate(10_000), &AtomicU64::new(0), b"*").await.unwrap()
     }
 
     fn locks(names: &Names) -> Vec<String> {
@@ -486,7 +604,7 @@ mod tests {
         let names = scan_all(&redlock).await;
         assert_eq!(locks(&names), ["a", "b", "e\u{0}}", "{c}d"]);
         assert!(names.semaphores.is_empty() && names.unscanned.is_empty() && names.incomplete.is_none());
-        let some = scan(&redlock, rate(10_000), &AtomicU64::new(0), |name| name.len() == 1).await.unwrap();
+        let some = scan(&redlock, rate(10_000), &AtomicU64::new(0), b"?").await.unwrap();
         assert_eq!(locks(&some), ["a", "b"]);
     }
 
@@ -503,10 +621,8 @@ mod tests {
         assert_eq!(names.semaphores.into_iter().collect::<Vec<_>>(), [(b"pool"[..].into(), 2)]);
         let names = scan_all(&without).await;
         assert_eq!(locks(&names), ["app:job", "other"]);
-        let mut views = Vec::new();
-        inspect_all(&without, &names, rate(10_000), |view| views.push((view.name, view.slot, view.state)))
-            .await
-            .unwrap();
+        let views = inspect_all(&without, &names, rate(10_000)).await.unwrap();
+        let views: Vec<_> = views.into_iter().map(|view| (view.name, view.slot, view.state)).collect();
         let held_as = |name: &str, slot| (name.to_owned(), slot, LockState::Held);
         let all = [
             held_as("app:job", None),
@@ -570,7 +686,7 @@ mod tests {
         let redlock = client(&servers, "");
         let looked = AtomicU64::new(0);
         let begun = Clock::System.now();
-        scan(&redlock, rate(1_000), &looked, |_| true).await.unwrap();
+        scan(&redlock, rate(1_000), &looked, b"*").await.unwrap();
         let took = Clock::System.now().since(begun);
         // A step of 20 keys may look at up to 40, and nobody waits after the last one.
         let looked = looked.into_inner();

@@ -348,6 +348,37 @@ impl Queue {
         Ok(id)
     }
 
+    /// Starts to list the locks that are held and match `pattern`. Its result is [`Taken::Views`].
+    ///
+    /// # Errors
+    ///
+    /// `unavailable` if the background cannot be started.
+    pub fn list_locks(&self, client: &Redlock, pattern: &[u8]) -> Result<u64, Error> {
+        self.current_pid()?;
+        let (client, pattern) = (client.clone(), pattern.to_vec());
+        let id = self.0.add_call(Call::Running(None, None));
+        let call = move || async move { Outcome::Finished(client.list_locks(pattern).await.map(Taken::Views)) };
+        self.spawn_abortable(id, call)?;
+        Ok(id)
+    }
+
+    /// Starts to delete a lock that somebody else holds. Its result is [`Taken::Views`], with whose it was, or with none.
+    ///
+    /// # Errors
+    ///
+    /// `invalid_argument`, at once.
+    pub fn break_lock(&self, client: &Redlock, name: &[u8], slot: Option<u32>) -> Result<u64, Error> {
+        client.session().spec(self.current_pid()?, &name.into(), &Options::default())?;
+        let (client, name) = (client.clone(), name.to_vec());
+        let id = self.0.add_call(Call::Running(None, None));
+        let call = move || async move {
+            let broken = client.break_lock(name, slot).await;
+            Outcome::Finished(broken.map(|view| Taken::Views(view.into_iter().collect())))
+        };
+        self.spawn(id, call)?;
+        Ok(id)
+    }
+
     /// Starts an inspection of a lock. Its result is [`Taken::View`].
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Inspection and diagnosis on the calling thread.
+//! Inspection, diagnosis and what else operators need, on the calling thread.
 
 use std::future::Future;
 use std::time::Duration;
@@ -79,4 +79,34 @@ pub fn close<E>(
         Ok(())
     };
     drive_unless(&Caller { process: &Process::current(), runtime: None, seats: None }, closed, interrupted)
+}
+
+/// Lists the locks that are held and match `pattern`; see [`Redlock::list_locks`]. Calls `interrupted` as [`inspect`]
+/// does.
+///
+/// # Errors
+///
+/// Those of [`Redlock::list_locks`], or that of `interrupted`.
+pub fn list_locks<E>(
+    client: &Redlock,
+    pattern: &[u8],
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<Vec<LockView>, Stop<E>> {
+    let (asked, pattern) = (client.clone(), pattern.to_vec());
+    drive_of(client, async move { asked.list_locks(pattern).await }, interrupted)
+}
+
+/// Deletes a lock that somebody else holds; see [`Redlock::break_lock`]. Calls `interrupted` as [`inspect`] does.
+///
+/// # Errors
+///
+/// Those of [`Redlock::break_lock`], or that of `interrupted`.
+pub fn break_lock<E>(
+    client: &Redlock,
+    name: &[u8],
+    slot: Option<u32>,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<Option<LockView>, Stop<E>> {
+    let (asked, name) = (client.clone(), name.to_vec());
+    drive_of(client, async move { asked.break_lock(name, slot).await }, interrupted)
 }

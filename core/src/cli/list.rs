@@ -1,7 +1,5 @@
 //! `redlock list`: the names in use on all nodes, by a scan of the fence keys.
 
-mod glob;
-
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
@@ -68,24 +66,18 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let redlock = args.nodes.client()?;
     let pattern = args.r#match.as_deref().map(OsStrExt::as_bytes);
-    let wanted = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name));
     let looked = AtomicU64::new(0);
-    let mut views = Vec::new();
     let walk = async {
-        let names = operator::scan(&redlock, args.rate, &looked, wanted).await?;
-        let seen = |view: LockView| {
-            if args.all || view.state != LockState::Free {
-                views.push(view);
-            }
-        };
-        operator::inspect_all(&redlock, &names, args.rate, seen).await?;
-        Ok::<_, Error>(names)
+        let names = operator::scan(&redlock, args.rate, &looked, pattern.unwrap_or(b"*")).await?;
+        let views = operator::inspect_all(&redlock, &names, args.rate).await?;
+        Ok::<_, Error>((names, views))
     };
-    let mut names = tokio::select! {
+    let (mut names, mut views) = tokio::select! {
         biased;
-        names = walk => names?,
+        walked = walk => walked?,
         () = show(&looked) => unreachable!("it never ends"),
     };
+    views.retain(|view| args.all || view.state != LockState::Free);
     let incomplete = names.incomplete.take();
     if args.json {
         let document = json_of(&views, &names, incomplete.is_none(), status::now());

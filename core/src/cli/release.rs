@@ -14,7 +14,6 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::signals::unstopped;
 use crate::cli::table::plain;
 use crate::cli::{nodes, say, status};
-use crate::protocol::quorum::LockState;
 use crate::protocol::shape::PERMITS_MOST;
 
 /// Delete a lock that somebody else holds
@@ -73,12 +72,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         return Ok(Exit::NO);
     }
     let title = plain(&status::title(&held.view));
-    if held.is_data() {
-        let why = if held.view.state == LockState::Shared {
-            "readers share it, and each of them ends with its own ttl"
-        } else {
-            "its key is not a string, so it is not a lock"
-        };
+    if let Some(why) = held.is_kept() {
         return Err(Failure::new(Exit::NO, format!("{title}: {why}; nothing was deleted")));
     }
     if !args.yes && !is_wanted().await? {

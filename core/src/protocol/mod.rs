@@ -6,6 +6,7 @@ pub(crate) mod backoff;
 pub(crate) mod certificate;
 pub(crate) mod cluster;
 pub(crate) mod diagnosis;
+pub(crate) mod glob;
 pub(crate) mod name;
 pub(crate) mod outage;
 pub(crate) mod place;

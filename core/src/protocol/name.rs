@@ -143,7 +143,6 @@ impl Name {
 
     /// Returns the name whose fence is under this key, and the slot if the name is a semaphore; `None` for a key that
     /// this library does not make.
-    #[cfg(feature = "cli")]
     pub(crate) fn of_fence_key(key: &[u8]) -> Option<(Self, Option<u32>)> {
         let lock = Self::of(name_beside(key, FENCE)?.into());
         if lock.fence_key() != key {
@@ -160,7 +159,6 @@ impl Name {
 }
 
 /// Undoes `Name::key_beside`, for a key that was made by it.
-#[cfg(any(test, feature = "cli"))]
 fn name_beside<'a>(key: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     match key.strip_prefix(prefix)? {
         [b'{', name @ .., b'}'] | [b':', name @ ..] => Some(name),
@@ -429,7 +427,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "cli")]
     fn a_key_that_is_not_a_fence_is_of_no_name() {
         for key in [
             "",
@@ -464,7 +461,6 @@ mod tests {
         }
 
         #[test]
-        #[cfg(feature = "cli")]
         fn a_fence_key_tells_name_and_slot(bytes in odd_name(), slot in 0_u32..32) {
             let name = Name::parse(&*bytes).unwrap();
             prop_assert_eq!(Name::of_fence_key(&name.slot_name(slot).fence_key()), Some((name.clone(), Some(slot))));

@@ -41,7 +41,6 @@ impl Token {
     }
 
     /// Reads the text of a token.
-    #[cfg(feature = "cli")]
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let digits: [u8; Self::LEN] = text.try_into().ok()?;
         digits.iter().all(|digit| DIGITS.contains(digit)).then_some(Self(digits))

@@ -127,6 +127,8 @@ async fn client_and_lock() -> Result<(), Error> {
     Guard::extend_for(&guard, Duration::from_secs(20)).await?;
     let lost = Guard::lost(&guard);
     drop::<LockView>(Redlock::inspect(&redlock, "async").await?);
+    drop::<Vec<LockView>>(Redlock::list_locks(&redlock, "*").await?);
+    drop::<Option<LockView>>(Redlock::break_lock(&redlock, "other", Some(1)).await?);
     drop::<Vec<Diagnosis>>(Redlock::diagnose(&redlock).await?);
     Redlock::close(redlock.clone(), Duration::ZERO).await;
     Guard::release(guard).await?;
@@ -283,6 +285,8 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     drop::<Option<Error>>(blocking::Guard::wait_lost(&guard, Duration::ZERO));
     let view: LockView = blocking::Redlock::inspect(&redlock, "blocking")?;
     let _: &'static str = LockState::as_str(view.state);
+    drop::<Vec<LockView>>(blocking::Redlock::list_locks(&redlock, "*")?);
+    drop::<Option<LockView>>(blocking::Redlock::break_lock(&redlock, "other", None)?);
     let diagnoses: Vec<Diagnosis> = blocking::Redlock::diagnose(&redlock)?;
     blocking::Redlock::close(redlock.clone(), Duration::ZERO);
     let level: Level = Diagnosis::level(&diagnoses[0]);
@@ -478,6 +482,7 @@ fn nothing_else_is_public() {
         include_str!("../../src/api/guard.rs"),
         include_str!("../../src/api/inspect.rs"),
         include_str!("../../src/api/lock.rs"),
+        include_str!("../../src/api/operator.rs"),
         include_str!("../../src/api/setnx.rs"),
     ] {
         found.extend(public(source, ""));

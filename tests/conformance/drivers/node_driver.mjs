@@ -91,6 +91,13 @@ const ops = {
     const views = await clients.get(client).inspectSemaphore(Buffer.from(name, "hex"), permits);
     return { views: views.map(viewed) };
   },
+  async list_locks({ client, name }) {
+    return { views: (await clients.get(client).listLocks(Buffer.from(name, "hex"))).map(viewed) };
+  },
+  async break_lock({ client, name, slot }) {
+    const view = await clients.get(client).breakLock(Buffer.from(name, "hex"), slot);
+    return { views: view ? [viewed(view)] : [] };
+  },
   election({ client, name, options }) {
     return keep(candidates, new Candidate(clients.get(client).election(Buffer.from(name, "hex"), camelCase(options))));
   },

@@ -119,6 +119,8 @@ class Driver:
                 return await self.elect(id, op, **of)
             case "inspect" | "inspect_semaphore" | "diagnose" | "stats" | "count_by_name" | "events":
                 return await look(client, op, **of)
+            case "list_locks" | "break_lock":
+                return await operate(client, op, **of)
             case "server":
                 self.servers[id] = MemoryServer()
                 return {"handle": id, "url": self.servers[id].url}
@@ -190,6 +192,15 @@ async def look(client: Any, op: str, /, **of: Any) -> Json:
         case "events":
             return {"events": [events.pop(0) for _ in range(len(events))]}
     return {}
+
+
+async def operate(client: Any, op: str, /, **of: Any) -> Json:
+    """Performs what is about locks of others."""
+    name = bytes.fromhex(of["name"])
+    if op == "list_locks":
+        return {"views": [viewed(view) for view in await done(client.list_locks(name))]}
+    view = await done(client.break_lock(name, of["slot"]))
+    return {"views": [viewed(view)] if view else []}
 
 
 class BodyError(Exception):

@@ -353,14 +353,12 @@ impl Store {
     }
 
     /// Returns the keys that begin with `prefix`, and have not expired.
-    #[cfg(feature = "cli")]
     pub(crate) fn keys(&mut self, now: u64, prefix: &[u8]) -> Vec<Vec<u8>> {
         self.expire(now);
         self.keys.keys().filter(|key| key.starts_with(prefix)).cloned().collect()
     }
 
     /// Returns the text under a key.
-    #[cfg(feature = "cli")]
     pub(crate) fn text(&mut self, now: u64, key: &[u8]) -> Option<Vec<u8>> {
         self.expire(now);
         match &self.keys.get(key)?.value {
@@ -571,7 +569,6 @@ pub(crate) struct Line {
 
 impl MemoryConnection {
     /// Calls `look` with the store and the time on its clock; fails while the node refuses requests.
-    #[cfg(feature = "cli")]
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut Store, u64) -> T) -> Result<T, Failure> {
         let mut shared = self.shared.lock().expect("no panic while holding this");
         if shared.unavailable {

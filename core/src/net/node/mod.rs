@@ -11,9 +11,7 @@ use crate::net::logins::Logins;
 use crate::net::progress::{Phase, Progress};
 use crate::protocol::diagnosis::cluster::ClusterFacts;
 use crate::protocol::diagnosis::server::Facts;
-#[cfg(feature = "cli")]
-use crate::protocol::request::Keys;
-use crate::protocol::request::{Action, Reply, Request};
+use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::sys::clock::Clock;
 
 pub(crate) mod cluster;
@@ -25,7 +23,6 @@ pub(crate) mod event;
 pub(crate) mod health;
 pub(crate) mod identity;
 mod info;
-#[cfg(feature = "cli")]
 pub(crate) mod keys;
 pub(crate) mod list;
 pub(crate) mod memory;
@@ -244,7 +241,6 @@ impl Connection {
 
     /// Asks for some of the keys that begin with `prefix`, from `cursor` on, and has the server look at about `count`
     /// keys for them.
-    #[cfg(feature = "cli")]
     pub(crate) async fn scan(&self, prefix: &[u8], cursor: u64, count: u32) -> Result<keys::Step, Failure> {
         match self {
             Self::Redis(connection) => keys::scan(connection, prefix, cursor, count).await,
@@ -255,7 +251,6 @@ impl Connection {
     }
 
     /// Reads what is under a lock key, with what proves whose it is. `asking` as in [`OpenSlot`].
-    #[cfg(feature = "cli")]
     pub(crate) async fn read(&self, keys: &Keys, asking: bool) -> Result<keys::Content, Failure> {
         match self {
             Self::Redis(connection) => keys::read(connection, keys, asking).await,
@@ -266,7 +261,6 @@ impl Connection {
     }
 
     /// Deletes the lock key if it is still that of `proof`.
-    #[cfg(feature = "cli")]
     pub(crate) async fn delete(&self, keys: &Arc<Keys>, proof: &keys::Proof, asking: bool) -> Result<Reply, Failure> {
         match self {
             Self::Redis(connection) => keys::delete(connection, keys, proof, asking).await,

@@ -8,9 +8,7 @@ use redis::{Cmd, Script, ToRedisArgs, Value};
 use super::refusal::of_error;
 use crate::net::failure::Failure;
 use crate::net::node::way::Eval;
-#[cfg(feature = "cli")]
-use crate::protocol::request::Keys;
-use crate::protocol::request::{self, Action, FENCES, KeyState, Reply, Request, Wants};
+use crate::protocol::request::{self, Action, FENCES, KeyState, Keys, Reply, Request, Wants};
 use crate::protocol::token::Fingerprint;
 
 /// The values that `acquire.lua` knows, so that they are not sent.
@@ -187,7 +185,6 @@ pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool, b
 
 /// Builds the command that deletes the lock key if its value is `proof` or begins with it and a colon, and says which
 /// script's reply answers it. With `hints` it ends the count of waiters, and rings a slot's bell `in_our_form`.
-#[cfg(feature = "cli")]
 pub(super) fn deletion(keys: &Keys, proof: &[u8], in_our_form: bool, hints: bool) -> (ScriptId, Cmd) {
     let bell = keys.bell().filter(|_| in_our_form && hints);
     let question = if bell.is_some() { ScriptId::Leave } else { ScriptId::Release };

@@ -144,6 +144,16 @@ impl Client {
         call!(self, client => client.inspect_semaphore(name, permits))
     }
 
+    /// Lists the locks that are held and match a pattern.
+    pub async fn list_locks(&self, pattern: impl AsRef<[u8]>) -> Result<Vec<LockView>, Error> {
+        call!(self, client => client.list_locks(pattern))
+    }
+
+    /// Deletes a lock that somebody else holds.
+    pub async fn break_lock(&self, name: impl AsRef<[u8]>, slot: Option<u32>) -> Result<Option<LockView>, Error> {
+        call!(self, client => client.break_lock(name, slot))
+    }
+
     /// Finds out what each node can do and may lose.
     pub async fn diagnose(&self) -> Result<Vec<Diagnosis>, Error> {
         call!(self, client => client.diagnose())

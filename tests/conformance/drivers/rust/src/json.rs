@@ -33,6 +33,7 @@ pub(crate) struct Request {
     name: String,
     names: Vec<String>,
     permits: Option<u32>,
+    pub(crate) slot: Option<u32>,
     text: Option<String>,
     /// A timeout, if there is one.
     #[serde(flatten)]

@@ -396,6 +396,14 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
             let views = client()?.0.inspect_semaphore(request.name(), request.permits()?).await?;
             json!({"views": views.iter().map(viewed).collect::<Vec<_>>()})
         }
+        "list_locks" => {
+            let views = client()?.0.list_locks(request.name()).await?;
+            json!({"views": views.iter().map(viewed).collect::<Vec<_>>()})
+        }
+        "break_lock" => {
+            let view = client()?.0.break_lock(request.name(), request.slot).await?;
+            json!({"views": view.iter().map(viewed).collect::<Vec<_>>()})
+        }
         "election" | "run" | "terms" | "end_term" | "stop" | "leader" => elect(face, &request).await?,
         "diagnose" => {
             let diagnoses = client()?.0.diagnose().await?;
