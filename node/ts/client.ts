@@ -421,7 +421,7 @@ export class Redlock {
    * not served in order, and a semaphore does not limit a rate. It does not exclude {@link Redlock.lock} of this name.
    *
    * @param name - as for {@link Redlock.lock}.
-   * @param permits - how many can hold it: 1 to 32.
+   * @param permits - how many can hold it: 1 to 1000.
    * @param options - options that replace those of the client. The protocol `"setnx"` has no semaphores.
    * @throws {@link LockInvalidArgument}: a wrong name, permits (its `option` is `permits`) or option, or a closed
    * client.

@@ -13,7 +13,7 @@ export interface LockedOptions extends NameOptions {
    */
   readonly skipIfHeld?: boolean | undefined;
   /**
-   * How many calls may run at once, on all servers together: 1 to 32. Each has one of the permits of a semaphore, and
+   * How many calls may run at once, on all servers together: 1 to 1000. Each has one of the permits of a semaphore, and
    * with `passLock` its slot; see {@link Redlock.semaphore}. Left out, each call has the lock of this name.
    */
   readonly permits?: number | undefined;

@@ -348,9 +348,9 @@ class Redlock(OnlyWith, _native.Client):
         """Make a lock that up to `permits` can hold at once. Sends nothing.
 
         Each holder has a slot of its own, `Lock.slot`, from 0 to `permits` - 1. Its fence is larger than every earlier
-        fence of that slot. `permits` is 1 to 32. It is stored nowhere, so it can change in a rolling deployment: while
-        callers differ, at most the largest number of them hold. Waiters have no order, and this is not a rate limit.
-        A lock of the same name has nothing to do with it.
+        fence of that slot. `permits` is 1 to 1000. It is stored nowhere, so it can change in a rolling deployment:
+        while callers differ, at most the largest number of them hold. Waiters have no order, and this is not a rate
+        limit. A lock of the same name has nothing to do with it.
 
         Raises `LockInvalidArgument` for a wrong name, number of permits or option, and with `protocol="setnx"`.
 
@@ -461,7 +461,7 @@ class Redlock(OnlyWith, _native.Client):
     def inspect_semaphore(self, name: str | bytes, permits: int) -> list[LockView]:
         """Show whose each slot of a semaphore is, in order: as `inspect` does for a lock. Changes nothing.
 
-        Takes as long as `inspect`, whatever the number of permits.
+        Takes as long as `inspect` for each 64 permits.
 
         Raises `LockInvalidArgument` for a wrong name or number of permits. A node that cannot be asked is part of the
         answer.
@@ -488,8 +488,8 @@ class Redlock(OnlyWith, _native.Client):
         remember, and then inspects each name. A lock of another library is listed only if this one has used its name.
         In a cluster, a slot that moves meanwhile may be missed.
 
-        Raises `LockForbidden` without the right to `SCAN`, and `LockUnavailable`, if so many servers could not be walked
-        through that a lock may be missing; `LockInvalidArgument` if the client is closed.
+        Raises `LockForbidden` without the right to `SCAN`, and `LockUnavailable`, if so many servers could not be
+        walked through that a lock may be missing; `LockInvalidArgument` if the client is closed.
 
         >>> import redlock
         >>> client = redlock.Redlock("memory://list", label="worker 7")

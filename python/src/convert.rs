@@ -211,7 +211,7 @@ impl<'py> FromPyObject<'_, 'py> for Permits {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        number("permits", &given, "from 1 to 32").map(Self)
+        number("permits", &given, "from 1 to 1000").map(Self)
     }
 }
 
@@ -223,7 +223,7 @@ impl<'py> FromPyObject<'_, 'py> for Slot {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        number("slot", &given, "from 0 to 31").map(Self)
+        number("slot", &given, "from 0 to 999").map(Self)
     }
 }
 

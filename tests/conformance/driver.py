@@ -41,7 +41,7 @@ LINE_LIMIT = 1 << 20
 SHOWN_LINE = 1000
 """How much of a line a failure prints, in characters."""
 
-MOST_PERMITS = 32
+MOST_PERMITS = 1_000
 """How many can hold a semaphore at most."""
 
 TABLES = Path(__file__).parent / "tables"

@@ -10,7 +10,7 @@ from itertools import cycle, islice
 import pytest
 
 from conformance.conftest import Drivers
-from conformance.driver import FACES, Call, Client, Lock, LockError
+from conformance.driver import FACES, MOST_PERMITS, Call, Client, Lock, LockError
 from conformance.history import SLACK_MS
 from conformance.story import connect_to_all, fence_key, one_try_ms, slot_key, was_asked, within
 from conformance.test_loss import ended
@@ -106,6 +106,31 @@ def test_as_many_hold_it_as_there_are_permits(drivers: Drivers, nodes: Cluster, 
     for holder in holders:
         holder.release()
     until(lambda: free(nodes, name), "no key is left")
+
+
+@every_face
+def test_the_one_free_slot_of_a_thousand(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    """One try finds it, and a waiter is told of it, wherever it is."""
+    client = drivers.start(face).client(node.urls, ttl_ms=LONG_TTL_MS)
+    take(node, name, *range(MOST_PERMITS))
+    late = client.semaphore(name, MOST_PERMITS)
+    assert late.is_locked()
+    for slot in (0, 511, MOST_PERMITS - 1):
+        delete(node, name, slot)
+        assert not late.is_locked()
+        assert late.try_acquire()
+        assert late.slot == slot
+        waiter = client.semaphore(name, MOST_PERMITS)
+        assert not waiter.try_acquire()
+        call = waiter.start_acquire()
+        until(lambda: client.inspect_semaphore(name, 1)[0]["waiting"] == 1, "it waits")
+        late.release()
+        assert call.result()["slot"] == slot
+        waiter.release()
+        take(node, name, slot)
+    views = client.inspect_semaphore(name, MOST_PERMITS)
+    assert [view["slot"] for view in views] == [*range(MOST_PERMITS)]
+    assert {view["state"] for view in views} == {"foreign"}
 
 
 @every_face

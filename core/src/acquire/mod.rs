@@ -343,7 +343,8 @@ impl Acquire {
     /// both would stand in the way of others.
     async fn attempt_at_a_slot(&mut self, connections: &Arc<Connections>, permits: u32) -> Outcome<Ownership> {
         let random = self.context.process.random.clone();
-        self.state.slot = mem::take(&mut self.free).or(Slots::below(permits)).choose(random.unit());
+        let unit = random.unit();
+        self.state.slot = mem::take(&mut self.free).choose(unit).or_else(|| Some(vacancy::one_of(permits, unit)));
         let outcome = self.attempt_at(connections, VOTES_FOR_SLOT - 1).await;
         let is_contended = matches!(&outcome, Outcome::Lost(ballots) if ballots.is_contended());
         let limit = self.limit_before(2);

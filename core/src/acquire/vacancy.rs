@@ -1,5 +1,6 @@
 //! Finding a free slot of a semaphore: for an attempt that was denied one, and for the front of those who wait. All nodes
-//! are asked which slots are free; nothing is taken.
+//! are asked which slots are free; nothing is taken. Of many slots, they are asked for a random part first, and for the
+//! others only if no slot of it is free: a server does nothing else meanwhile.
 //!
 //! States of a wait: *listening* (the bell is read over connections that nodes notify) → *looking*, and if no slot is free
 //! on a quorum, but some are on single nodes, once more to be counted there as well → *asleep* until the bell rings →
@@ -14,6 +15,7 @@
 //! - the cluster has given the slots to another server: it ends;
 //! - dropped anywhere: it holds only an entry in the tracking.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,42 +28,46 @@ use crate::protocol::backoff;
 use crate::protocol::positions::Positions;
 use crate::protocol::quorum::{NodeMask, quorum};
 use crate::protocol::request::{Action, Keys, Reply, Request};
+use crate::protocol::shape::LOOK_MOST;
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 
-/// A set of slots, one bit for each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Slots(u32);
+/// Slots of a semaphore, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Slots(Vec<u32>);
 
 impl Slots {
-    const NONE: Self = Self(0);
-
-    fn contains(self, slot: u32) -> bool {
-        self.0 & 1 << slot != 0
-    }
-
-    /// Returns the slots below `permits`.
-    pub(super) fn below(permits: u32) -> Self {
-        Self(u32::MAX >> (u32::BITS - permits))
-    }
-
-    /// Returns these slots, or the `others` if there are none.
-    pub(super) fn or(self, others: Self) -> Self {
-        if self == Self::NONE { others } else { self }
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Returns one of the slots, chosen by `unit`; `None` if there is none.
-    pub(super) fn choose(self, unit: f64) -> Option<u32> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than the number of slots")]
-        let index = (unit * f64::from(self.0.count_ones())) as usize;
-        (0..u32::BITS).filter(|slot| self.contains(*slot)).nth(index)
+    pub(super) fn choose(&self, unit: f64) -> Option<u32> {
+        let number = u32::try_from(self.0.len()).ok().filter(|number| *number > 0)?;
+        self.0.get(one_of(number, unit) as usize).copied()
     }
 
     /// Returns the slots that are in at least `needed` of these sets.
     fn in_most(sets: &[Self], needed: usize) -> Self {
-        let is_free = |slot: &u32| sets.iter().filter(|set| set.contains(*slot)).count() >= needed;
-        Self((0..u32::BITS).filter(is_free).fold(0, |free, slot| free | 1 << slot))
+        let mut all: Vec<u32> = sets.iter().flat_map(|set| &set.0).copied().collect();
+        all.sort_unstable();
+        Self(all.chunk_by(|one, other| one == other).filter(|same| same.len() >= needed).map(|same| same[0]).collect())
     }
+}
+
+/// Returns one of the numbers below `number`, chosen by `unit`.
+pub(super) fn one_of(number: u32, unit: f64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than the number")]
+    let chosen = (unit * f64::from(number)) as u32;
+    chosen
+}
+
+/// Returns the parts of so many slots that are looked at one after the other, from one that `unit` chooses on.
+fn parts(permits: u32, unit: impl FnOnce() -> f64) -> impl Iterator<Item = Range<u32>> {
+    let number = permits.div_ceil(LOOK_MOST).max(1);
+    let size = permits.div_ceil(number);
+    let first = if number > 1 { one_of(number, unit()) } else { 0 };
+    (first..first + number).map(move |part| part % number * size).map(move |start| start..(start + size).min(permits))
 }
 
 /// What the nodes show of the slots together.
@@ -69,7 +75,7 @@ impl Slots {
 pub(super) struct Looked {
     /// The slots that are free on a quorum.
     pub(super) free: Slots,
-    /// Whether a node has a free slot. Such a node does not count who waits, unless it is told to.
+    /// Whether a node has a free slot. Such a node may not have counted who waits, unless it is told to.
     is_split: bool,
     /// How long the first key to expire on any node is kept.
     ttl_left: Option<Duration>,
@@ -102,21 +108,21 @@ impl Wakeup {
                 self.listen(limit).await;
             }
             let mut looked = look(&self.context, connections, Some((positions, false)), limit).await;
-            if looked.is_split && looked.free == Slots::NONE {
+            if looked.is_split && looked.free.is_empty() {
                 looked = look(&self.context, connections, Some((positions, true)), limit).await;
             }
-            if looked.free != Slots::NONE {
+            if !looked.free.is_empty() {
                 self.in_vain = self.in_vain.saturating_add(1);
                 return looked.free;
             }
             self.in_vain = 0;
             if clock.now() >= limit || self.context.has_moved(connections) {
-                return Slots::NONE;
+                return Slots::default();
             }
             if !looked.is_answered {
                 // Not at once, or a node that answers attempts, and no look, would be asked without a pause.
                 self.poll(polls, None, limit).await;
-                return Slots::NONE;
+                return Slots::default();
             }
             if is_told {
                 is_listening = self.reported(NodeMask::NONE, looked.ttl_left, positions, limit).await.is_none();
@@ -126,7 +132,7 @@ impl Wakeup {
                 polls += 1;
             }
             if clock.now() >= limit || self.context.has_moved(connections) {
-                return Slots::NONE;
+                return Slots::default();
             }
         }
     }
@@ -149,16 +155,41 @@ impl Wakeup {
     }
 }
 
-/// Asks the nodes which slots are free. With positions, a waiter is counted where none is, or anyway, and its positions are
-/// recorded.
+/// Asks the nodes which slots are free, part by part until one is. With positions, a waiter is counted where none is, or
+/// anyway, and its positions are recorded.
+///
+/// It is counted with the first part: a release after that, of whichever slot, rings the bell.
 pub(super) async fn look(
     context: &LockContext,
     connections: &Arc<Connections>,
+    mut positions: Option<(&Arc<Positions>, bool)>,
+    limit: Moment,
+) -> Looked {
+    let permits = context.spec.names.permits().unwrap_or(0);
+    let mut all = Looked { free: Slots::default(), is_split: false, ttl_left: None, is_answered: true };
+    for part in parts(permits, || context.process.random.unit()) {
+        let looked = look_at(context, connections, part, positions.take(), limit).await;
+        all.free = looked.free;
+        all.is_split |= looked.is_split;
+        all.ttl_left = all.ttl_left.into_iter().chain(looked.ttl_left).min();
+        all.is_answered &= looked.is_answered;
+        if !all.free.is_empty() || !all.is_answered {
+            break;
+        }
+    }
+    all
+}
+
+/// Asks the nodes which of these slots are free; see [`look`].
+async fn look_at(
+    context: &LockContext,
+    connections: &Arc<Connections>,
+    part: Range<u32>,
     positions: Option<(&Arc<Positions>, bool)>,
     limit: Moment,
 ) -> Looked {
-    let names = &context.spec.names;
-    let slots: Arc<[Arc<Keys>]> = (0..names.permits().unwrap_or(0)).map(|slot| names.slot_keys(slot)).collect();
+    let (names, first) = (&context.spec.names, part.start);
+    let slots: Arc<[Arc<Keys>]> = part.map(|slot| names.slot_keys(slot)).collect();
     let token = Token::fresh(&context.process.random);
     let started = connections.clock.now();
     let anyway = positions.is_some_and(|(_, anyway)| anyway);
@@ -171,18 +202,18 @@ pub(super) async fn look(
     let mut ttl_left: Option<Duration> = None;
     ask(context, connections, limit, request, |node, reply| {
         let Reply::Slots { free, ttl_left: left, position, hold } = reply else { return };
-        seen[node] = Some(Slots(free));
         ttl_left = ttl_left.into_iter().chain(left).min();
-        if let Some((positions, _)) = positions.filter(|_| anyway || free == 0) {
+        if let Some((positions, _)) = positions.filter(|_| anyway || free.is_empty()) {
             positions.given(node, position, hold);
         }
+        seen[node] = Some(Slots(free.into_iter().map(|place| first + place).collect()));
     })
     .await;
     let counts = connections.members.health.counts(context.spec.settings.restart_delay, connections.clock.now());
-    let counted: Vec<Slots> =
-        seen.iter().enumerate().filter(|(node, _)| counts.contains(*node)).filter_map(|(_, seen)| *seen).collect();
     let needed = quorum(seen.len());
-    let is_split = counted.iter().any(|free| *free != Slots::NONE);
+    let counted = seen.into_iter().enumerate().filter(|(node, _)| counts.contains(*node));
+    let counted: Vec<Slots> = counted.filter_map(|(_, seen)| seen).collect();
+    let is_split = counted.iter().any(|free| !free.is_empty());
     Looked { free: Slots::in_most(&counted, needed), is_split, ttl_left, is_answered: counted.len() >= needed }
 }
 
@@ -225,16 +256,33 @@ mod tests {
 
     #[test]
     fn every_slot_is_chosen_and_no_other() {
-        for (slots, first, last) in [(Slots::below(1), 0, 0), (Slots::below(32), 0, 31), (Slots(0b1010), 1, 3)] {
+        for (slots, first, last) in [(vec![0], 0, 0), ((0..32).collect(), 0, 31), (vec![1, 3], 1, 3)] {
+            let slots = Slots(slots);
             assert_eq!((slots.choose(0.0), slots.choose(0.999_999)), (Some(first), Some(last)));
         }
-        assert_eq!(Slots::NONE.choose(0.5), None);
+        assert_eq!(Slots::default().choose(0.5), None);
+        assert_eq!((one_of(1_000, 0.0), one_of(1_000, 0.999_999)), (0, 999));
     }
 
     #[test]
     fn a_slot_is_free_if_a_quorum_shows_it() {
-        let sets = [Slots(0b011), Slots(0b001), Slots(0b101)];
-        assert_eq!(Slots::in_most(&sets, 2), Slots(0b001));
-        assert_eq!(Slots::in_most(&sets[..1], 2), Slots::NONE);
+        let sets = [vec![0, 1], vec![0], vec![0, 2]].map(Slots);
+        assert_eq!(Slots::in_most(&sets, 2), Slots(vec![0]));
+        assert_eq!(Slots::in_most(&sets[..1], 2), Slots::default());
+    }
+
+    #[test]
+    fn every_slot_is_looked_at_once_from_a_random_part_on() {
+        for permits in [1, 2, 255, 256, 257, 300, 512, 513, 999, 1_000] {
+            for unit in [0.0, 0.3, 0.5, 0.999_999] {
+                let parts: Vec<_> = parts(permits, || unit).collect();
+                assert!(parts.iter().all(|part| !part.is_empty() && part.len() <= 256), "{parts:?}");
+                let mut all: Vec<u32> = parts.into_iter().flatten().collect();
+                all.sort_unstable();
+                assert_eq!(all, (0..permits).collect::<Vec<_>>(), "{permits}");
+            }
+        }
+        let begins = |unit: f64| parts(1_000, || unit).next().unwrap().start;
+        assert_eq!([0.0, 0.25, 0.5, 0.75].map(begins), [0, 250, 500, 750]);
     }
 }

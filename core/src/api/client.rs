@@ -126,7 +126,7 @@ impl Redlock {
         Lock::new(Arc::clone(&self.0), Shape::all(names.iter().map(AsRef::as_ref)))
     }
 
-    /// Makes a semaphore: a lock with this name that `permits` holders can have at once, from 1 to 32. Sends nothing.
+    /// Makes a semaphore: a lock with this name that `permits` holders can have at once, from 1 to 1,000. Sends nothing.
     ///
     /// Each holder has a slot of its own, a number below `permits`: [`Guard::slot`](crate::Guard::slot). The fence is
     /// larger than every earlier fence of this slot; a resource compares both. Callers may differ in `permits`, as while a
@@ -202,7 +202,7 @@ impl Redlock {
     /// Reads what the nodes show of each slot of the semaphore with this name, in their order, as [`Redlock::inspect`]
     /// does for a lock. Changes nothing. The number that wait is the same for all slots.
     ///
-    /// Takes as long as [`Redlock::inspect`]. Cancel safe.
+    /// Takes as long as [`Redlock::inspect`] for each 64 slots. Cancel safe.
     ///
     /// # Errors
     ///

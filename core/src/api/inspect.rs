@@ -6,6 +6,7 @@
 //! It asks over connections that nodes do not notify: those of the caller's runtime, or the background's own. On the
 //! connections of waiters, each read of a waiters key would cause a notification of every waiter that comes.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -133,18 +134,28 @@ pub(crate) async fn inspect(context: LockContext) -> Result<LockView, Error> {
     Ok(view(&context, answers))
 }
 
+/// How many slots of a semaphore are asked about at once.
+const SLOTS_AT_ONCE: u32 = 64;
+
 /// Reads the state of each slot of a semaphore, and the number of those who wait.
 pub(crate) async fn inspect_slots(context: &LockContext) -> Result<Vec<LockView>, Error> {
-    let views = slots(context).map(|(slot, context)| async move {
-        let view = inspect(context).await?;
-        Ok(LockView { slot: Some(slot), ..view })
-    });
-    join_all(views.collect()).await.into_iter().collect()
+    let mut all = Vec::new();
+    for part in parts(context) {
+        let views = part.map(|slot| async move {
+            let view = inspect(context.of_slot(slot)).await?;
+            Ok(LockView { slot: Some(slot), ..view })
+        });
+        for view in join_all(views.collect()).await {
+            all.push(view?);
+        }
+    }
+    Ok(all)
 }
 
-/// Returns the context of each slot of a semaphore.
-fn slots(context: &LockContext) -> impl Iterator<Item = (u32, LockContext)> {
-    (0..context.spec.names.permits().unwrap_or(0)).map(|slot| (slot, context.of_slot(slot)))
+/// Returns the slots of a semaphore, in parts that are asked about one after the other.
+fn parts(context: &LockContext) -> impl Iterator<Item = Range<u32>> {
+    let permits = context.spec.names.permits().unwrap_or(0);
+    (0..permits).step_by(SLOTS_AT_ONCE as usize).map(move |first| first..(first + SLOTS_AT_ONCE).min(permits))
 }
 
 /// Returns whether an acquire would have to wait, because other keys leave no quorum for it.
@@ -156,11 +167,16 @@ pub(crate) async fn is_locked(context: LockContext) -> Result<bool, Error> {
     if context.spec.names.permits().is_none() {
         return is_taken(context).await;
     }
-    let taken = join_all(slots(&context).map(|(_, context)| is_taken(context)).collect()).await;
-    if taken.iter().any(|taken| matches!(taken, Ok(false))) {
-        return Ok(false);
+    let mut all = Ok(true);
+    for part in parts(&context) {
+        for taken in join_all(part.map(|slot| is_taken(context.of_slot(slot))).collect()).await {
+            if matches!(taken, Ok(false)) {
+                return taken;
+            }
+            all = all.and(taken);
+        }
     }
-    taken.into_iter().try_fold(true, |all, taken| Ok(all && taken?))
+    all
 }
 
 async fn is_taken(context: LockContext) -> Result<bool, Error> {

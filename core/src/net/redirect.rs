@@ -142,15 +142,15 @@ async fn look_at_each(
     slots: &[Arc<Keys>],
     first: Connection,
 ) -> Asked {
-    let (mut all, mut least) = (0, None);
-    for (slot, keys) in slots.iter().enumerate() {
+    let (mut all, mut least) = (Vec::new(), None);
+    for (place, keys) in (0..).zip(slots) {
         let action = Action::Look { slots: Arc::new([Arc::clone(keys)]), wants: None, anyway: false };
         let one = Request { action, ..request.clone() };
         let open = OpenSlot { asking: false, bare: true };
         let answer = first.call_in_open_slot(&one, open).await;
         match follow_from(connections, node, &one, (first.clone(), answer), open).await {
             (_, Ok(Reply::Slots { free, ttl_left, .. })) => {
-                all |= free << slot;
+                all.extend(free.first().map(|_| place));
                 least = least.into_iter().chain(ttl_left).min();
             }
             (_, Ok(_)) => return (Some(first), Err(Failure::UnexpectedReply)),

@@ -300,9 +300,9 @@ pub(crate) enum Reply {
     /// Release: deleted, or without this owner if others share it, and how many were denied meanwhile and wait. Leave: the
     /// same, or nobody's until it expires.
     Deleted { waiting: u32 },
-    /// Look: the slots without a key, by bit, and how long the first key of the others is kept at least. `position` as
-    /// for [`Reply::Held`]; `hold` is the last ring of the bell.
-    Slots { free: u32, ttl_left: Option<Duration>, position: u32, hold: u64 },
+    /// Look: which of the slots have no key, by their places among those that were asked for, and how long the first key
+    /// of the others is kept at least. `position` as for [`Reply::Held`]; `hold` is the last ring of the bell.
+    Slots { free: Vec<u32>, ttl_left: Option<Duration>, position: u32, hold: u64 },
     /// Release in the SETNX protocol: too late, without effect.
     Late,
     /// Restore: the node has the lock again.

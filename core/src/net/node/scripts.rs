@@ -9,6 +9,7 @@ use super::refusal::of_error;
 use crate::net::failure::Failure;
 use crate::net::node::way::Eval;
 use crate::protocol::request::{self, Action, FENCES, KeyState, Keys, Reply, Request, Wants};
+use crate::protocol::shape::LOOK_MOST;
 use crate::protocol::token::Fingerprint;
 
 /// The values that `acquire.lua` knows, so that they are not sent.
@@ -596,8 +597,8 @@ fn slots(items: &[Value]) -> Result<Reply, Failure> {
     let [free, Value::Int(left), Value::Int(position), Value::Int(ring)] = items else {
         return Err(Failure::UnexpectedReply);
     };
-    let flags = text(free).filter(|flags| flags.len() <= 32).ok_or(Failure::UnexpectedReply)?;
-    let free = flags.bytes().enumerate().filter(|(_, flag)| *flag == b'1').fold(0, |free, (slot, _)| free | 1 << slot);
+    let flags = text(free).ok_or(Failure::UnexpectedReply)?;
+    let free = (0..LOOK_MOST).zip(flags.bytes()).filter(|(_, flag)| *flag == b'1').map(|(place, _)| place).collect();
     let (position, hold) = (u32::try_from(*position).unwrap_or(0), u64::try_from(*ring).unwrap_or(0));
     Ok(Reply::Slots { free, ttl_left: ttl_left(*left), position, hold })
 }

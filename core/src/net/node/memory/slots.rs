@@ -24,12 +24,12 @@ impl Store {
         slots: &[Arc<Keys>],
         (wants, anyway): (Option<Wants>, bool),
     ) -> Reply {
-        let (mut free, mut ttl_left) = (0, None);
-        for (slot, keys) in slots.iter().enumerate() {
+        let (mut free, mut ttl_left) = (Vec::new(), None);
+        for (place, keys) in (0..).zip(slots) {
             if self.keys.contains_key(&*keys.lock) {
                 ttl_left = ttl_left.into_iter().chain(self.ttl_left(now, &keys.lock)).min();
             } else {
-                free |= 1 << slot;
+                free.push(place);
             }
         }
         if let (Some(_), Some(bell)) = (wants, request.keys.bell())
@@ -37,7 +37,7 @@ impl Store {
         {
             self.set(now, bell, b"0".to_vec(), BELL_KEEP);
         }
-        let wants = wants.filter(|_| anyway || free == 0);
+        let wants = wants.filter(|_| anyway || free.is_empty());
         let bell = request.keys.bell().and_then(|bell| self.keys.get(bell));
         let hold = bell.and_then(|entry| entry.value.digits()).unwrap_or(0).min(RING_MAX);
         let position = wants.map_or(0, |wants| self.line_up(now, &request.keys.want, wants, hold));
