@@ -60,6 +60,9 @@ const MAX_CONNECTIONS_MOST: u32 = 64;
 /// A node that needs a longer quarantine should be taken off the list.
 const RESTART_DELAY_MOST: Duration = hours(24 * 7);
 
+/// The longest least time.
+const AT_LEAST_MOST: Duration = hours(24 * 7);
+
 /// With less than half the ttl to rely on, a renewal that is not answered at once would end the lock.
 const MARGINS_PER_TTL: u32 = 2;
 
@@ -364,6 +367,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Returns how long the nodes keep the key of a lock that was just acquired. What is left of the least time at the
+    /// release, its key must have.
+    pub(crate) fn key_ttl(&self) -> Duration {
+        self.ttl.max(self.at_least)
+    }
+
     /// Returns the longest wait for one node's answer to an explicit release.
     pub(crate) fn release_timeout(&self) -> Duration {
         self.node_timeout.max(RELEASE_TIMEOUT_LEAST)
@@ -395,16 +404,17 @@ impl Options {
         let protocol = self.protocol.unwrap_or_default();
         protocol.check_nodes(nodes)?;
         let ttl = checked_ttl(self.ttl.unwrap_or(TTL_DEFAULT))?;
+        let at_least = protocol.kept(checked_at_least(self.at_least.unwrap_or_default())?);
         Ok(Settings {
             ttl,
             timeout: self.timeout.flatten().map(checked_timeout),
             auto_renew: protocol.checked_auto_renew(self.auto_renew)?,
             max_hold: self.max_hold.map(|max_hold| checked_max_hold(max_hold, ttl)).transpose()?,
-            at_least: protocol.kept(checked_at_least(self.at_least.unwrap_or_default(), ttl)?),
+            at_least,
             margin: protocol.kept(checked_margin(self.margin.unwrap_or_default(), ttl)?),
             node_timeout: checked_node_timeout(self.node_timeout, ttl)?,
             restart_delay: checked_restart_delay(self.restart_delay.unwrap_or(ttl))?,
-            fence_ttl: checked_fence_ttl(self.fence_ttl, ttl)?,
+            fence_ttl: checked_fence_ttl(self.fence_ttl, ttl, at_least)?,
             label: checked_label(self.label.as_ref().unwrap_or(default_label))?,
             protocol,
         })
@@ -439,11 +449,10 @@ fn checked_max_hold(max_hold: Duration, ttl: Duration) -> Result<Duration, Error
     Ok(max_hold.min(MAX_HOLD_MOST))
 }
 
-/// Checks the limits of the time that a lock is kept at least: its key may not live for longer.
-fn checked_at_least(at_least: Duration, ttl: Duration) -> Result<Duration, Error> {
-    if at_least > ttl {
-        let limits = format!("at most the ttl ({})", readable(ttl));
-        return Err(out_of_range("at_least", at_least, &limits, "shorten it or use a longer ttl"));
+/// Checks the limit of the time that a lock is kept at least.
+fn checked_at_least(at_least: Duration) -> Result<Duration, Error> {
+    if at_least > AT_LEAST_MOST {
+        return Err(out_of_range("at_least", at_least, &format!("at most {}", readable(AT_LEAST_MOST)), "shorten it"));
     }
     Ok(at_least)
 }
@@ -537,13 +546,16 @@ fn checked_restart_delay(restart_delay: Duration) -> Result<Duration, Error> {
     Ok(restart_delay)
 }
 
-fn checked_fence_ttl(fence_ttl: Option<Duration>, ttl: Duration) -> Result<Duration, Error> {
-    let least = ttl * FENCE_TTLS_PER_TTL;
+/// Checks the limits of the time for which a fence is remembered: it outlives the key of its lock.
+fn checked_fence_ttl(fence_ttl: Option<Duration>, ttl: Duration, at_least: Duration) -> Result<Duration, Error> {
+    let (kept, longer) = if at_least > ttl { (at_least, "at_least") } else { (ttl, "the ttl") };
+    let least = kept * FENCE_TTLS_PER_TTL;
     let default = least.max(FENCE_TTL_DEFAULT_LEAST);
     let fence_ttl = fence_ttl.unwrap_or(default);
     let whole = whole_millis(fence_ttl);
     if whole < least || fence_ttl > FENCE_TTL_MOST {
-        let limits = format!("at least twice the ttl ({}) and at most {}", readable(least), readable(FENCE_TTL_MOST));
+        let most = readable(FENCE_TTL_MOST);
+        let limits = format!("at least twice {longer} ({}) and at most {most}", readable(least));
         return Err(out_of_range("fence_ttl", fence_ttl, &limits, advise_default(default)));
     }
     Ok(whole)
@@ -763,7 +775,7 @@ mod tests {
 
     fn any_duration() -> impl Strategy<Value = Duration> {
         prop_oneof![
-            (0..200_000_000_u64).prop_map(Duration::from_millis),
+            (0..700_000_000_u64).prop_map(Duration::from_millis),
             (0..200_000_000_000_u64).prop_map(Duration::from_nanos),
             Just(Duration::MAX),
         ]
@@ -787,11 +799,11 @@ mod tests {
                 prop_assert!(s.ttl >= TTL_LEAST && s.ttl <= TTL_MOST && s.ttl.subsec_nanos() % 1_000_000 == 0);
                 prop_assert!(s.timeout.is_none_or(|timeout| timeout <= TIMEOUT_MOST));
                 prop_assert!(s.max_hold.is_none_or(|max_hold| max_hold >= s.ttl && max_hold <= MAX_HOLD_MOST));
-                prop_assert!(s.at_least <= s.ttl);
+                prop_assert!(s.at_least <= AT_LEAST_MOST);
                 prop_assert!(s.margin <= s.ttl / 2);
                 prop_assert!(s.node_timeout >= NODE_TIMEOUT_LEAST && s.node_timeout < s.ttl);
                 prop_assert!(s.restart_delay <= RESTART_DELAY_MOST);
-                prop_assert!(s.fence_ttl >= 2 * s.ttl && s.fence_ttl <= FENCE_TTL_MOST);
+                prop_assert!(s.fence_ttl >= 2 * s.key_ttl() && s.fence_ttl <= FENCE_TTL_MOST);
             }
         }
 

@@ -56,9 +56,10 @@ export interface LockOptions {
   /** The lock ends this long after it was acquired, even if it was extended; at least the ttl, by default no limit. */
   readonly maxHold?: number | null | undefined;
   /**
-   * The lock stays taken for at least this long after it was acquired, even if it is released sooner: at most the ttl,
-   * default 0. With it, a short job does not run once more on a server whose clock is behind. A release still succeeds
-   * at once. After a loss the time does not count. A lock of several names refuses it, and ignores that of its client.
+   * The lock stays taken for at least this long after it was acquired, even if it is released sooner: at most
+   * 604 800 000, which is 7 days, default 0. With it, a short job does not run once more on a server whose clock is behind.
+   * A release still succeeds at once. After a loss the time does not count. If it is longer than the ttl, a crashed holder
+   * keeps others out until then, too. A lock of several names refuses it, and ignores that of its client.
    */
   readonly atLeast?: number | null | undefined;
   /**

@@ -101,9 +101,10 @@ class Options(ElectionOptions, total=False):
     is no limit."""
 
     at_least: Duration | None
-    """The least time before others can have the lock, from the acquire on, even if it is released sooner; at most the
-    ttl, default zero. The release leaves the key until then, and the lock is not held from the call on. A lock
-    of several names does not have this option."""
+    """The least time before others can have the lock, from the acquire on, even if it is released sooner; at most 7
+    days, default zero. The release leaves the key until then, and the lock is not held from the call on. If it is
+    longer than the ttl, a crashed holder keeps others out until then, too. A lock of several names does not have this
+    option."""
 
     protocol: Literal["plain", "setnx"] | None
     """`"setnx"` shares a key with code that still uses the older protocol of SETNX, GET and GETSET, whose value is the

@@ -143,7 +143,7 @@ USAGES = {
     "an endless ttl": "run -t 999999999h NAME -- true",
     "a long time to end": "run -t 3s --kill-after 1100ms NAME -- true",
     "a large margin": "run -t 3s --margin 1600ms NAME -- true",
-    "longer than the ttl": "run -t 3s --at-least 4s NAME -- true",
+    "longer than a week": "run -t 3s --at-least 8d NAME -- true",
     "no such end": "run --on-loss explode NAME -- true",
     "no exit status": "run -E 256 NAME -- true",
     "neither": "run -E many NAME -- true",

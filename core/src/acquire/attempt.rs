@@ -63,7 +63,7 @@ pub(crate) async fn attempt(
         return precheck.into();
     }
     let keys = state.slot.map_or_else(|| Arc::clone(&context.spec.keys), |slot| context.spec.names.slot_keys(slot));
-    let claim = Claim::new(&context.process, &context.listed, keys, (settings.ttl, settings.node_timeout));
+    let claim = Claim::new(&context.process, &context.listed, keys, (settings.key_ttl(), settings.node_timeout));
     // Those who wait for a slot are counted when they look.
     let positions = state.positions.clone().filter(|_| state.slot.is_none());
     let mut round = Round::new(connections, claim.footprint(), settings.node_timeout, limit);
@@ -122,7 +122,7 @@ pub(crate) async fn attempt(
 fn acquire(spec: &Spec, nodes: usize, proposal: u64, wants: Option<Wants>) -> Action {
     let settings = &spec.settings;
     Action::Acquire {
-        ttl: settings.ttl,
+        ttl: settings.key_ttl(),
         proposal,
         slack: if nodes == 1 { Duration::ZERO } else { SLACK },
         fence_ttl: settings.fence_ttl,

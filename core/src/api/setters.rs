@@ -80,8 +80,8 @@ macro_rules! option_setters {
             /// there is no such limit.
             max_hold: Duration => max_hold;
             /// Sets the least time before others can have the lock, counted from the acquire, even if it is released before:
-            /// at most the ttl, default zero. So a job that many hosts start at about the same time runs once. Not for
-            /// several names.
+            /// at most 7 days, default zero. So a job that many hosts start at about the same time runs once. If it is longer
+            /// than the ttl, a crashed holder keeps others out until then, too. Not for several names.
             at_least: Duration => at_least;
             /// Sets by how much the lock counts as lost before others can have it: at most half the ttl, default zero.
             /// A holder that cannot renew it has this long to stop. The lock is renewed sooner for it.

@@ -465,12 +465,13 @@ impl Lease {
         state.begun += 1;
         let number = state.begun;
         let (sets, ttl) = (ttl.is_some(), ttl.unwrap_or(state.ttl));
+        let kept = ttl.max(self.least_left());
         let Some(Ownership::Fenced(claim)) = &state.ownership else { return None };
-        claim.raise_ttl(ttl);
+        claim.raise_ttl(kept);
         let highest = claim.footprint().highest();
         let fence = if planted(Fault::AheadCounts) { highest } else { state.level };
         let floor = (highest > fence).then_some(highest);
-        let action = Action::Extend { ttl, fence, fence_ttl: self.fence_ttl(ttl), floor };
+        let action = Action::Extend { ttl: kept, fence, fence_ttl: self.fence_ttl(kept), floor };
         let begun = (Extending { number, ttl, sets, floor }, claim.request(action), Arc::clone(claim.footprint()));
         state.floor = floor.unwrap_or(state.floor);
         Some(begun)
@@ -509,13 +510,19 @@ impl Lease {
             return None;
         }
         let action = Action::Restore {
-            ttl: left,
+            ttl: left.max(self.least_left()),
             fence: self.fence,
             level: state.level,
             fence_ttl: self.fence_ttl(state.ttl),
             label: Arc::clone(&self.context.spec.settings.label),
         };
-        Some(queue(claim.request(action), claim.footprint(), state.ttl))
+        Some(queue(claim.request(action), claim.footprint(), state.ttl.max(self.context.spec.settings.at_least)))
+    }
+
+    /// Returns what is left of the least time. A release does not lengthen a key, so it must be kept for that anyway.
+    fn least_left(&self) -> Duration {
+        let at_least = self.context.spec.settings.at_least;
+        if at_least.is_zero() { at_least } else { self.acquired.after(at_least).since(self.now()) }
     }
 
     /// Begins to restore the lock on `node`. Returns false if that is under way already.

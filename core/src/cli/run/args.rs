@@ -88,7 +88,7 @@ pub(crate) struct Args {
     #[arg(short, long, conflicts_with_all = ["permits", "at_least"])]
     pub(super) shared: bool,
 
-    /// Shortest time before others can have the lock, for hosts whose clocks differ; at most the ttl [default: 0]
+    /// Shortest time before others can have the lock, for hosts whose clocks differ; at most 7 days [default: 0]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     at_least: Option<Duration>,
 
