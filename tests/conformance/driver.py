@@ -89,7 +89,7 @@ OLDER = Face("older", "python", lock_objects=True, denies_by_value=True, cancels
 class LockError(Exception):
     """An error of the library, as a driver passed it on."""
 
-    def __init__(self, error: Json) -> None:
+    def __init__(self, error: Json, op: str) -> None:
         super().__init__(error["message"])
         self.code: str = error["code"]
         self.name: str | None = error["name"]
@@ -104,7 +104,8 @@ class LockError(Exception):
         assert self.code in known, f"{self.code} is no code"
         row = known[self.code]
         assert error["retryable"] == row["retryable"], f"retryable is wrong: {error}"
-        assert row["named"] in (None, self.name is not None), f"the name is wrong: {error}"
+        named = False if op in table("errors")["nameless"] else row["named"]
+        assert named in (None, self.name is not None), f"the name is wrong: {error}"
         assert row["votes"] in (None, bool(self.nodes)), f"the answers of the nodes are wrong: {error}"
         reasons = table("errors")["lost_reasons"] if self.code == "lost" else [None]
         assert self.reason in reasons, f"the reason is wrong: {error}"
@@ -146,7 +147,7 @@ class Call:
             return result | {"invoke_ns": answer["invoke_ns"], "return_ns": answer["return_ns"]}
         if answer["error"]["code"] == "driver":
             raise DriverError(answer["error"]["message"])
-        raise LockError(answer["error"])
+        raise LockError(answer["error"], self.op)
 
 
 class Driver:
