@@ -244,15 +244,17 @@ def test_a_lost_attempt_is_not_kept(drivers: Drivers, five_nodes: Cluster, face:
 
 @every_face
 @every_shape
-def test_a_crash_keeps_it_for_the_ttl_alone(drivers: Drivers, nodes: Cluster, face: str, make: Make, name: str) -> None:
-    """Nothing of the least time is on the nodes before the release."""
-    key = key_of(make, name)
-    lock = make(drivers.start(face).client(nodes.urls), name, ttl_ms=TTL_MS, at_least_ms=TTL_MS, auto_renew=False)
-    lock.acquire()
+@pytest.mark.parametrize("least_ms", [TTL_MS // 2, 2 * TTL_MS], ids=["shorter than the ttl", "longer than the ttl"])
+def test_a_crash_keeps_it_for_the_longer_of_both(
+    drivers: Drivers, nodes: Cluster, face: str, make: Make, least_ms: int, name: str
+) -> None:
+    kept_ms = max(TTL_MS, least_ms)
+    lock = make(drivers.start(face).client(nodes.urls), name, ttl_ms=TTL_MS, at_least_ms=least_ms, auto_renew=False)
+    won = lock.acquire()
     waiting = wait(nodes, make(drivers.start("rust").client(nodes.urls), name))
-    killed_ns = lock.driver.kill()
-    assert any(left_ms(server, key) <= TTL_MS for server in nodes)
-    assert waiting.result()["return_ns"] - killed_ns <= (TTL_MS + SLACK_MS) * 1e6
+    lock.driver.kill()
+    freed_ns = waiting.result()["return_ns"]
+    assert won["invoke_ns"] + kept_ms * 1e6 <= freed_ns <= won["return_ns"] + (kept_ms + SLACK_MS) * 1e6
 
 
 @every_face

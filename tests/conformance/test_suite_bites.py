@@ -210,8 +210,8 @@ FOUND_BY = {
         "not any(server.has(name)",
     ),
     "least-and-ttl": (
-        "test_at_least.py::test_a_crash_keeps_it_for_the_ttl_alone[one node-plain-python]",
-        "left_ms(server, key) <= TTL_MS",
+        "test_at_least.py::test_a_crash_keeps_it_for_the_longer_of_both[one node-shorter than the ttl-plain-python]",
+        "kept_ms + SLACK_MS",
     ),
     "least-of-all": ("test_at_least.py::test_the_default_of_a_client[python]", "node.has(each)"),
     "long-ttl": (

@@ -186,7 +186,7 @@ class Rules:
     owner: Callable[[str], str] = lambda value: value.split(":", 2)[0]
     least_fence: Callable[[list[int], int], int] = lambda fences, late: sorted(fences)[len(fences) - late - 1]
     options: Callable[[Json], Json] = lambda given: {name: given[name] for name in given if name not in OPTIONS}
-    kept: Callable[[float, float], float] = lambda ttl_s, _: ttl_s
+    kept: Callable[[float, float], float] = max
     log: Callable[[str], object] = lambda _: None
     quorum: Callable[[int], int] = lambda n: n // 2 + 1
     enough: Callable[[int], int] = lambda n: n // 2 + 1
