@@ -401,6 +401,9 @@ export interface Waited {
   waits: number
 }
 
+/** Starts to wait until a lock is free. The result is `free`, or `locked` at the end of the timeout. */
+export declare function waitFree(queue: number, client: Client, name: Name, timeout: Timeout): Started
+
 /** Starts to wait for the end of the current hold. The result is the failure of a loss, or null for a release. */
 export declare function waitLost(queue: number, lock: number): Started
 

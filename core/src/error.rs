@@ -181,6 +181,7 @@ pub struct Waited {
 /// ```
 pub struct Error(Box<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     /// The message without the names of options, because each language writes them in its own way.
@@ -197,6 +198,11 @@ struct Inner {
 }
 
 impl Error {
+    /// Returns the same error for another caller who shares the result.
+    pub(crate) fn for_another(&self) -> Self {
+        Self(self.0.clone())
+    }
+
     /// Returns the kind of failure.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -230,6 +230,15 @@ pub fn list_locks(env: Env, queue: i64, client: &Client, pattern: Name) -> napi:
     calls.started(env, calls.completions.list_locks(&client.0, bytes(&pattern)))
 }
 
+/// Starts to wait until a lock is free. The result is `free`, or `locked` at the end of the timeout.
+#[napi(catch_unwind)]
+pub fn wait_free(env: Env, queue: i64, client: &Client, name: Name, timeout: Timeout) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    let id = read_timeout(timeout)
+        .and_then(|timeout| calls.completions.wait_free(&client.0, bytes(&name), timeout.flatten()));
+    calls.started(env, id)
+}
+
 /// Starts to delete a lock that somebody else holds. The result is an array with whose it was, or with nothing.
 #[napi(catch_unwind)]
 pub fn break_lock(env: Env, queue: i64, client: &Client, name: Name, slot: Option<f64>) -> napi::Result<Started> {

@@ -8,13 +8,14 @@ import {
   inspectSemaphore,
   listLocks,
   type LockView as NativeView,
+  waitFree,
 } from "#native";
 import { outcome, queue } from "./calls.js";
 import { type Nodes, read } from "./clients.js";
 import { type Credentials, Provider } from "./credentials.js";
 import { Election, type ElectionOptions } from "./election.js";
 import { LockInvalidArgument, unwrap } from "./errors.js";
-import { Lock } from "./lock.js";
+import { ACQUIRE, type AcquireOptions, given, HOW, Lock } from "./lock.js";
 import { type Locked, wrap } from "./locked.js";
 import { Templates } from "./template.js";
 import {
@@ -552,6 +553,41 @@ export class Redlock {
   }
 
   /**
+   * Waits until a lock is free, without taking it; without a timeout for ever, and with 0 for one look. Resolves to
+   * whether it was seen free before the end of the timeout. No polling: the nodes report a release.
+   *
+   * For work that one caller does and others only need, such as filling a cache: who does not get the lock waits, and
+   * then uses what is there. Somebody else may have the lock a moment later, so this says nothing about who may work. A
+   * lock that others wait to acquire may pass from one to the next without being seen free.
+   *
+   * @param name - as for {@link Redlock.lock}.
+   * @param options - how to wait, or only the signal.
+   * @throws {@link LockUnavailable} or {@link LockForbidden}: too few nodes answer to know, at first or for 10 s later on.
+   * @throws {@link LockInvalidArgument} for a wrong name or option, and with the protocol `"setnx"`.
+   * @throws {@link LockClosed}: the client is closed.
+   * @throws the signal's reason, when `signal` is aborted.
+   *
+   * @example
+   * ```ts
+   * const lock = redlock.lock("page");
+   * if (await lock.tryAcquire()) {
+   *   await fillCache().finally(() => lock.release());
+   * } else {
+   *   await redlock.waitFree("page", { timeout: 5_000 });
+   * }
+   * const page = await readCache();
+   * ```
+   */
+  async waitFree(name: string | Uint8Array, options?: AcquireOptions | AbortSignal): Promise<boolean> {
+    const bytes = checkedName(name);
+    const { timeout, signal } = given(options, ACQUIRE, HOW);
+    this.#provider?.refuseOwn();
+    signal?.throwIfAborted();
+    const id = unwrap(waitFree(queue(), this.#client, bytes, timeout));
+    return unwrap(await outcome(id, signal)) === "free";
+  }
+
+  /**
    * Deletes a lock that somebody else holds, or with a slot this one of a semaphore. Resolves to whose it was, or to
    * null if it was free, or has changed hands meanwhile: a new holder keeps it. The fence stays, so that the next
    * holder's is larger, and waiters are woken.
@@ -573,7 +609,7 @@ export class Redlock {
    */
   async breakLock(name: string | Uint8Array, slot?: number | null): Promise<LockView | null> {
     const bytes = checkedName(name);
-    if (slot != null) expect("slot", slot, PERMITS);
+    if (slot != null) expect("slot", slot, COUNT);
     this.#provider?.refuseOwn();
     const id = unwrap(breakLock(queue(), this.#client, bytes, slot));
     const [view] = unwrap(await outcome(id)) as NativeView[];

@@ -50,14 +50,14 @@ export interface TryOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-const ACQUIRE: Kinds = { timeout: MILLISECONDS_OR_NULL, signal: SIGNAL };
+export const ACQUIRE: Kinds = { timeout: MILLISECONDS_OR_NULL, signal: SIGNAL };
 const TRY: Kinds = { signal: SIGNAL };
 const NOTHING: Given<AcquireOptions> = {};
-const HOW = "{ timeout: 500, signal: controller.signal }";
+export const HOW = "{ timeout: 500, signal: controller.signal }";
 const HOW_TO_TRY = "{ signal: controller.signal }";
 
 /** Checks how a call waits. */
-function given<T extends object>(
+export function given<T extends object>(
   options: T | AbortSignal | undefined,
   kinds: Kinds,
   example: string,

@@ -85,6 +85,11 @@ def held(client: _native.Client, pattern: str | bytes) -> list[LockView]:
     return cast("list[LockView]", _wait(lambda queue: queue.list_locks(client, pattern)))
 
 
+def freed(client: _native.Client, name: str | bytes, timeout: Duration | None) -> bool:
+    """Wait until a lock is free."""
+    return _wait(lambda queue: queue.wait_free(client, name, timeout)) == "free"
+
+
 def broken(client: _native.Client, name: str | bytes, slot: int | None) -> LockView | None:
     """Delete a lock that somebody else holds."""
     views = cast("list[LockView]", _wait(lambda queue: queue.break_lock(client, name, slot)))

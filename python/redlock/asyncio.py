@@ -316,6 +316,13 @@ class Redlock(OnlyAsyncWith, _native.Client):
         """
         return cast("list[LockView]", await _calls.result(_calls.Queue.list_locks, self, pattern))
 
+    async def wait_free(self, name: str | bytes, timeout: Duration | None = None) -> bool:
+        """Wait until a lock is free, without taking it; see `redlock.Redlock.wait_free`.
+
+        Cancelling it changes nothing.
+        """
+        return await _calls.result(_calls.Queue.wait_free, self, name, timeout) == "free"
+
     async def break_lock(self, name: str | bytes, slot: int | None = None) -> LockView | None:
         """Delete a lock that somebody else holds; see `redlock.Redlock.break_lock`.
 

@@ -503,6 +503,32 @@ class Redlock(OnlyWith, _native.Client):
             return _cooperative.held(self, pattern)
         return self._held(pattern)
 
+    def wait_free(self, name: str | bytes, timeout: Duration | None = None) -> bool:
+        """Wait until a lock is free, without taking it; without `timeout` for ever, and with zero for one look.
+
+        Returns whether it was seen free before the end of the timeout. No polling: the nodes report a release.
+
+        For work that one caller does and others only need, such as filling a cache: who does not get the lock waits,
+        and then uses what is there. Somebody else may have the lock a moment later, so this says nothing about who may
+        work. A lock that others wait to acquire may pass from one to the next without being seen free.
+
+        Raises `LockUnavailable` or `LockForbidden` if too few nodes answer to know, at first or for 10 s later on;
+        `LockInvalidArgument` for a wrong name, and with `protocol="setnx"`; `LockClosed` if the client is closed.
+
+        >>> import redlock
+        >>> client = redlock.Redlock("memory://free")
+        >>> with client.lock("page"):
+        ...     client.wait_free("page", timeout=0.01)
+        False
+        >>> client.wait_free("page")
+        True
+        """
+        if select.select is not _select:
+            from redlock import _cooperative  # noqa: PLC0415
+
+            return _cooperative.freed(self, name, timeout)
+        return self._freed(name, timeout)
+
     def break_lock(self, name: str | bytes, slot: int | None = None) -> LockView | None:
         """Delete a lock that somebody else holds, or with `slot` this one of a semaphore.
 

@@ -114,6 +114,17 @@ impl Queue {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
+    fn wait_free(
+        &self,
+        client: &Bound<'_, Client>,
+        name: Name,
+        timeout: Option<Bound<'_, PyAny>>,
+    ) -> Result<u64, Raised> {
+        client.get().prepare(client.py())?;
+        Ok(self.queue.wait_free(&client.get().redlock, &name.bytes, limit(timeout)?)?)
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
     fn break_lock(&self, client: &Bound<'_, Client>, name: Name, slot: Option<Slot>) -> Result<u64, Raised> {
         client.get().prepare(client.py())?;
         Ok(self.queue.break_lock(&client.get().redlock, &name.bytes, slot.map(|slot| slot.0))?)

@@ -8,10 +8,10 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
 use redlock::Redlock;
-use redlock::bindings::inspect::{break_lock, close, diagnose, inspect, inspect_semaphore, list_locks};
+use redlock::bindings::inspect::{break_lock, close, diagnose, inspect, inspect_semaphore, list_locks, wait_free};
 use redlock::bindings::options::Scope;
 
-use crate::convert::{self, Name, Pattern, Permits, Slot};
+use crate::convert::{self, Name, Pattern, Permits, Slot, limit};
 use crate::credentials::Provider;
 use crate::error::Raised;
 use crate::inspect::{diagnosis_to_python, to_python};
@@ -99,6 +99,16 @@ impl Client {
         let signals = Signals::here(py)?;
         let views = py.detach(|| list_locks(&self.redlock, &pattern.0, signals.check()))?;
         Ok(views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<_>>()?)
+    }
+
+    /// Wait until a lock is free. The call blocks.
+    #[pyo3(name = "_freed")]
+    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
+    fn freed(&self, py: Python<'_>, name: Name, timeout: Option<Bound<'_, PyAny>>) -> Result<bool, Raised> {
+        let timeout = limit(timeout)?;
+        self.prepare(py)?;
+        let signals = Signals::here(py)?;
+        Ok(py.detach(|| wait_free(&self.redlock, &name.bytes, timeout, signals.check()))?)
     }
 
     /// Delete a lock that somebody else holds. The call blocks.

@@ -376,6 +376,15 @@ class Client:
         views: list[Json] = self.driver.call("list_locks", client=self.handle, name=in_hex(pattern))["views"]
         return views
 
+    def start_wait_free(self, name: str | bytes, timeout_ms: float | None = None) -> Call:
+        """Starts to wait until a lock is free, by default for ever."""
+        return self.driver.start("wait_free", client=self.handle, name=in_hex(name), timeout_ms=timeout_ms)
+
+    def wait_free(self, name: str | bytes, timeout_ms: float | None = None) -> bool:
+        """Waits until a lock is free, and returns whether it was."""
+        free: bool = self.start_wait_free(name, timeout_ms).result()["free"]
+        return free
+
     def break_lock(self, name: str | bytes, slot: object = None) -> Json | None:
         """Deletes a lock, and tells whose it was."""
         fields = {"name": in_hex(name), "slot": slot}

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import redlock
 
+from conformance.story import Asked
 from examples.majority_semaphore import COUNTER, PERMITS, SORTED_SET, told, votes
 from examples.program import NODE_PACKAGES, ROOT, Running, environment, interpreted, link_packages
 from support.clock import until
@@ -76,6 +77,7 @@ def nodes() -> Iterator[Cluster]:
 def test_every_program_is_run() -> None:
     run = {title: {"rust", "python", "js"} for title in HELD} | {
         "The same lock again": {"python"},
+        "Waiting without taking it": {"python"},
         "The fence": {"python"},
         "Why permits are not counted by majority": {"text"},
     }
@@ -103,6 +105,23 @@ def test_the_same_lock_again(nodes: Cluster, tmp_path: Path) -> None:
         assert are_held(client, "invoice:17"), program.said
         assert program.end(), program.said
         until(lambda: not are_held(client, "invoice:17"), "it is released")
+
+
+def test_waiting_without_taking_it(nodes: Cluster, tmp_path: Path) -> None:
+    """Who gets the lock does the work, and who waits for it does not."""
+    command = interpreted(tmp_path, "python", PROGRAMS["Waiting without taking it"]["python"])
+    with redlock.Redlock(nodes.urls) as client:
+        with Running(nodes.urls, tmp_path, *command) as program:
+            program.wait_for_work()
+            assert are_held(client, "report:17"), program.said
+            assert program.end(), program.said
+        with client.lock("report:17", ttl=60):
+            asked = Asked(nodes)
+            program = Running(nodes.urls, tmp_path, *command)
+            asked.wait()
+        with program:
+            assert program.end(), program.said
+        assert program.said == ""
 
 
 def is_free(lock: redlock.Lock) -> bool:

@@ -152,6 +152,15 @@ fn shut_down(context: &LockContext) -> Error {
     Error::new(ErrorKind::Closed, message).with_name(context.spec.name.bytes())
 }
 
+/// Waits until the process or the client ends, and returns the error of a call that this ends.
+pub(crate) async fn end_of(context: &LockContext) -> Error {
+    tokio::select! {
+        biased;
+        () = context.process.shutdown.wait_started() => shut_down(context),
+        () = context.client.wait_started() => closed().with_name(context.spec.name.bytes()),
+    }
+}
+
 /// Returns the error of a call whose process or client has ended.
 fn ended(context: &LockContext) -> Option<Error> {
     if context.process.shutdown.has_started() {
@@ -478,8 +487,7 @@ impl Acquire {
         let mut result = tokio::select! {
             biased;
             () = sender.closed() => return,
-            () = context.process.shutdown.wait_started() => Err(shut_down(&context)),
-            () = context.client.wait_started() => Err(closed().with_name(context.spec.name.bytes())),
+            error = end_of(&context) => Err(error),
             result = self.attempts(pause) => result,
             never = own_hold::warn(&context, began) => match never {},
         };

@@ -34,7 +34,7 @@ use crate::sys::clock::Moment;
 
 /// Slots of a semaphore, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Slots(Vec<u32>);
+pub(crate) struct Slots(Vec<u32>);
 
 impl Slots {
     fn is_empty(&self) -> bool {
@@ -86,7 +86,7 @@ pub(super) struct Looked {
 impl Wakeup {
     /// Sleeps until a slot may be free, for the time of `pause` at least, but not beyond `limit`. Returns the slots that
     /// are free. The nodes are asked over `connections`, which do not notify.
-    pub(super) async fn wait_for_slot(
+    pub(crate) async fn wait_for_slot(
         &mut self,
         connections: &Arc<Connections>,
         pause: Duration,
@@ -102,7 +102,7 @@ impl Wakeup {
         loop {
             // Attempts use other connections than these, which nobody else makes.
             self.connections.connect_quorum(self.connections.connect_limit().min(limit)).await;
-            let is_told = self.connections.tracking_nodes().len() >= quorum(self.connections.members.len());
+            let is_told = self.is_told();
             if is_told && !is_listening {
                 self.note();
                 self.listen(limit).await;

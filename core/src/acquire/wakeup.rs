@@ -31,12 +31,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
+
 use crate::acquire::attempt;
 use crate::net::ballots::Ballots;
 use crate::net::connections::Connections;
 use crate::net::footprint::Footprint;
 use crate::net::round::{Event, Round};
-use crate::net::tracking::{KeyWatch, Versions};
+use crate::net::tracking::{KeyWatch, Look, Versions};
 use crate::process::context::LockContext;
 use crate::process::nodes::NodeSet;
 use crate::process::waiters::Ends;
@@ -119,12 +121,12 @@ impl Wakeup {
         // If no quorum answers, or quarantine leaves none, an attempt has to show it.
         while !self.is_quiet(&mut probed, positions, limit).await && self.may_grant(probed.silent) {
             let ttl_left = end.map(|end| end.since(clock.now()));
-            let reported = if self.connections.tracking_nodes().len() < quorum(nodes) {
+            let reported = if self.is_told() {
+                self.reported(probed.free, ttl_left, positions, limit).await
+            } else {
                 self.poll(polls, ttl_left, limit).await;
                 polls += 1;
                 None
-            } else {
-                self.reported(probed.free, ttl_left, positions, limit).await
             };
             if nodes == 1 && !positions.are_held_off() || reported.is_none() && clock.now() >= limit {
                 return;
@@ -138,8 +140,29 @@ impl Wakeup {
         }
     }
 
+    /// Returns whether a quorum of nodes reports changes.
+    pub(crate) fn is_told(&self) -> bool {
+        self.connections.tracking_nodes().len() >= quorum(self.connections.members.len())
+    }
+
+    /// Returns the last look of those who only watch the key. One of them looks at a time.
+    pub(crate) fn last_look(&self) -> &Mutex<Option<Look>> {
+        self.key_watch.last_look()
+    }
+
+    /// Sleeps after a look, without the pauses that keep apart those who then take the lock: until a change, or the
+    /// backstop. Where no quorum reports, pauses as after so many `polls`.
+    pub(crate) async fn wait_for_change(&mut self, polls: u32, ttl_left: Option<Duration>, limit: Moment) {
+        if self.is_told() {
+            let backstop = backoff::backstop(ttl_left, self.context.process.random.unit());
+            self.changes(NodeMask::NONE, self.connections.clock.now().after(backstop).min(limit)).await;
+        } else {
+            self.poll(polls, ttl_left, limit).await;
+        }
+    }
+
     /// Pauses before the nodes are asked without a report, for longer each time: after a denial or one of `polls`.
-    pub(super) async fn poll(&self, polls: u32, ttl_left: Option<Duration>, limit: Moment) {
+    pub(crate) async fn poll(&self, polls: u32, ttl_left: Option<Duration>, limit: Moment) {
         let clock = &self.connections.clock;
         let attempt = self.denials.saturating_add(polls);
         let pause = backoff::contended(attempt, self.context.process.random.unit(), ttl_left);

@@ -130,6 +130,17 @@ impl Redlock {
         self.drive(async move { client.list_locks(pattern).await })
     }
 
+    /// Waits until a lock is free, without taking it; see [`crate::Redlock::wait_free`].
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Redlock::wait_free`]; `unavailable` also if the system cannot create a thread or an event queue.
+    pub fn wait_free(&self, name: impl AsRef<[u8]>, timeout: Option<Duration>) -> Result<bool, Error> {
+        let (client, name) = (self.0.clone(), name.as_ref().to_vec());
+        let waiting = async move { client.wait_free(name, timeout).await };
+        drive(&Caller { process: &Process::current(), runtime: None, seats: None }, waiting)?
+    }
+
     /// Deletes a lock that somebody else holds; see [`crate::Redlock::break_lock`].
     ///
     /// # Errors

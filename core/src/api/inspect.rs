@@ -179,14 +179,41 @@ pub(crate) async fn is_locked(context: LockContext) -> Result<bool, Error> {
     all
 }
 
+/// Returns whether anybody holds the lock, asked over these connections, and how long the first node keeps it.
+///
+/// # Errors
+///
+/// Those of [`is_locked`].
+pub(crate) async fn is_taken_on(
+    context: &LockContext,
+    connections: &Arc<Connections>,
+) -> Result<(bool, Option<Duration>), Error> {
+    let mut answers = ask_on(context, connections, None, false, is_decided).await;
+    if answers.contains(&Err(Failure::Closed)) {
+        answers = ask_on(context, connections, None, false, is_decided).await;
+    }
+    let is_taken = quorum::is_locked(&presences(context, &answers)).ok_or_else(|| unknown(context, &answers))?;
+    Ok((is_taken, answers.iter().filter_map(key_state).filter_map(KeyState::ttl_left).min()))
+}
+
+/// Whether the answers say if the lock is held.
+fn is_decided(context: &LockContext, answers: &[Answer]) -> bool {
+    quorum::is_locked(&presences(context, answers)).is_some()
+}
+
+/// Returns the error of a call that ended before any node answered.
+pub(crate) fn unanswered(context: &LockContext) -> Error {
+    let silent = Err(Failure::Silent(context.spec.settings.node_timeout));
+    unknown(context, &vec![silent; context.set().members.len()])
+}
+
 async fn is_taken(context: LockContext) -> Result<bool, Error> {
-    let decided = |context: &LockContext, answers: &[Answer]| quorum::is_locked(&presences(context, answers)).is_some();
     // Readers leave a shared lock to those who wait for it.
     let counts = context.spec.names.are_shared();
-    let mut answers = ask(&context, counts, decided).await?;
+    let mut answers = ask(&context, counts, is_decided).await?;
     if answers.contains(&Err(Failure::Closed)) {
         // A closed idle connection says nothing about the lock.
-        answers = ask(&context, counts, decided).await?;
+        answers = ask(&context, counts, is_decided).await?;
     }
     quorum::is_locked(&presences(&context, &answers)).ok_or_else(|| unknown(&context, &answers))
 }

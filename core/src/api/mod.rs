@@ -17,3 +17,4 @@ pub(crate) mod setnx;
 pub(crate) mod setters;
 pub(crate) mod shutdown;
 pub(crate) mod stats;
+pub(crate) mod wait_free;

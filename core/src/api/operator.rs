@@ -407,10 +407,10 @@ impl Holding {
 
     /// Returns why it is not deleted, if it is nobody's alone.
     pub(crate) fn is_kept(&self) -> Option<&'static str> {
-        self.is_data().then(|| match self.view.state {
-            LockState::Shared => "readers share it, and each of them ends with its own ttl",
-            _ => "its key is not a string, so it is not a lock",
-        })
+        let is_shared = self.view.state == LockState::Shared;
+        let shared = "readers share it, and each of them ends with its own ttl";
+        let why = if is_shared { shared } else { "its key is not a string, so it is not a lock" };
+        self.is_data().then_some(why)
     }
 
     /// Deletes it from all nodes, where it is still what it was.

@@ -139,7 +139,7 @@ pub enum Taken {
     View(Box<LockView>),
     /// The inspection of a semaphore has finished, with a view of each slot.
     Views(Vec<LockView>),
-    /// Whether anybody holds the lock.
+    /// Whether anybody holds the lock, or still held it at the end of a wait.
     IsLocked(bool),
     /// The call is not finished: wait until the same number is ready again.
     Pending,
@@ -376,6 +376,22 @@ impl Queue {
             Outcome::Finished(broken.map(|view| Taken::Views(view.into_iter().collect())))
         };
         self.spawn(id, call)?;
+        Ok(id)
+    }
+
+    /// Starts to wait until a lock is free. Its result is [`Taken::IsLocked`].
+    ///
+    /// # Errors
+    ///
+    /// `invalid_argument`, at once.
+    pub fn wait_free(&self, client: &Redlock, name: &[u8], timeout: Option<Duration>) -> Result<u64, Error> {
+        client.session().spec(self.current_pid()?, &name.into(), &Options::default())?;
+        let (client, name) = (client.clone(), name.to_vec());
+        let id = self.0.add_call(Call::Running(None, None));
+        let call = move || async move {
+            Outcome::Finished(client.wait_free(name, timeout).await.map(|is_free| Taken::IsLocked(!is_free)))
+        };
+        self.spawn_abortable(id, call)?;
         Ok(id)
     }
 

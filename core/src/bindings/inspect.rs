@@ -96,6 +96,22 @@ pub fn list_locks<E>(
     drive_of(client, async move { asked.list_locks(pattern).await }, interrupted)
 }
 
+/// Waits until a lock is free, without taking it; see [`Redlock::wait_free`]. Calls `interrupted` as [`inspect`] does.
+///
+/// # Errors
+///
+/// Those of [`Redlock::wait_free`], or that of `interrupted`.
+pub fn wait_free<E>(
+    client: &Redlock,
+    name: &[u8],
+    timeout: Option<Duration>,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<bool, Stop<E>> {
+    let (asked, name) = (client.clone(), name.to_vec());
+    let waiting = async move { asked.wait_free(name, timeout).await };
+    drive_unless(&Caller { process: &Process::current(), runtime: None, seats: None }, waiting, interrupted)
+}
+
 /// Deletes a lock that somebody else holds; see [`Redlock::break_lock`]. Calls `interrupted` as [`inspect`] does.
 ///
 /// # Errors

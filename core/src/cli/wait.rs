@@ -1,28 +1,28 @@
 //! `redlock wait`: until locks are free, without taking them.
 //!
-//! It looks at all names together, again and again, and ends with a look that finds all of them free. What may interrupt
-//! it: a signal, or the end of its time; it leaves nothing behind.
+//! It looks at all names together, waits for the first that is held, and ends with a look that finds all of them free. What
+//! may interrupt it: a signal, or the end of its time; it leaves nothing behind.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use crate::api::client::Redlock;
+use crate::api::lock::Lock;
+use crate::api::wait_free::{AWAY_MOST, wait_free};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::progress::Progress;
 use crate::cli::{duration, nodes, status};
 use crate::error::{Error, ErrorKind};
+use crate::options::Options;
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::future::join_all;
 
-/// The pause between two looks, as between those of a waiter that no node notifies.
+/// The pause before the next look while no quorum of nodes answers.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// How often a person at a terminal sees who holds it.
 const SHOWN_EVERY: Duration = Duration::from_secs(1);
-
-/// How long nodes may be away after a look that they answered: a restart takes less.
-const AWAY_MOST: Duration = Duration::from_secs(10);
 
 /// Wait until locks are free, without taking them
 ///
@@ -75,20 +75,24 @@ async fn until_free(redlock: &Redlock, args: &Args) -> Result<Exit, Failure> {
     // The first look has to be answered.
     let mut away_until = clock.now();
     loop {
-        let held = match held(redlock, args).await {
+        let waited = match held(redlock, args).await {
             Ok(None) => return Ok(Exit::OK),
-            Ok(held) => {
+            Ok(Some(name)) => {
                 away_until = clock.now().after(AWAY_MOST);
-                held
+                let context = redlock.session().context(lock(redlock, name, args).shape(), &Options::default())?;
+                let left = args.wait.map(|_| end.since(clock.now()));
+                wait_free(context, left).await.map(|is_free| (!is_free).then_some(name))
             }
-            Err(error) if error.kind() == ErrorKind::Unavailable && clock.now() < away_until.min(end) => None,
-            Err(error) => return Err(nodes::failure(redlock, error).await),
+            Err(error) => Err(error),
         };
-        let now = clock.now();
-        if let (true, Some(name)) = (now >= end, held) {
-            return Err(failure(name, args));
+        match waited {
+            Ok(None) => {}
+            Ok(Some(name)) => return Err(failure(name, args)),
+            Err(error) if error.kind() == ErrorKind::Unavailable && clock.now() < away_until.min(end) => {
+                clock.sleep_until(clock.now().after(PAUSE).min(end)).await;
+            }
+            Err(error) => return Err(nodes::failure(redlock, error).await),
         }
-        clock.sleep_until(now.after(PAUSE).min(end)).await;
     }
 }
 
@@ -118,15 +122,17 @@ async fn holder(redlock: &Redlock, name: &OsString, args: &Args) -> String {
     view.label.map_or_else(|| format!("held{since}"), |label| format!("held by {label}{since}"))
 }
 
+/// Returns the lock or semaphore with this name.
+fn lock(redlock: &Redlock, name: &OsString, args: &Args) -> Lock {
+    match args.permits {
+        None => redlock.lock(name.as_bytes()),
+        Some(permits) => redlock.semaphore(name.as_bytes(), permits),
+    }
+}
+
 /// Returns a name that is held; `None` if none is.
 async fn held<'a>(redlock: &Redlock, args: &'a Args) -> Result<Option<&'a OsString>, Error> {
-    let looks = args.names.iter().map(|name| async {
-        let lock = match args.permits {
-            None => redlock.lock(name.as_bytes()),
-            Some(permits) => redlock.semaphore(name.as_bytes(), permits),
-        };
-        lock.is_locked().await
-    });
+    let looks = args.names.iter().map(|name| async { lock(redlock, name, args).is_locked().await });
     let mut found = None;
     for (name, held) in args.names.iter().zip(join_all(looks.collect()).await) {
         found = found.or(held?.then_some(name));

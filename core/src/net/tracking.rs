@@ -15,12 +15,15 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::error::Error;
 use crate::fault::{Fault, planted};
 use crate::net::node::event::NodeEvent;
 use crate::protocol::quorum::NodeMask;
+use crate::sys::clock::Moment;
 use crate::sys::future::notified_until;
 
 /// The watched keys of one set of nodes.
@@ -48,6 +51,22 @@ struct Entry {
 struct Changes {
     counts: Vec<AtomicU64>,
     more: Notify,
+    last_look: tokio::sync::Mutex<Option<Look>>,
+}
+
+/// What one of those who only watch a key was told: those who came before it began need not ask as well.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub(crate) began: Moment,
+    /// Whether the key is taken, and how long the first node keeps it.
+    pub(crate) seen: Result<(bool, Option<Duration>), Error>,
+}
+
+impl Look {
+    /// Returns what was seen.
+    pub(crate) fn shared(&self) -> Result<(bool, Option<Duration>), Error> {
+        self.seen.as_ref().copied().map_err(Error::for_another)
+    }
 }
 
 impl Changes {
@@ -78,7 +97,11 @@ impl Tracking {
                 by_key.entry(key.clone()).or_default().push(Arc::clone(line));
             }
             let counts = (0..nodes).map(|_| AtomicU64::new(0)).collect();
-            Entry { watches: 0, keys, changes: Arc::new(Changes { counts, more: Notify::new() }) }
+            Entry {
+                watches: 0,
+                keys,
+                changes: Arc::new(Changes { counts, more: Notify::new(), last_look: tokio::sync::Mutex::default() }),
+            }
         });
         entry.watches += 1;
         KeyWatch { tracking: Arc::clone(self), line: Arc::clone(line), changes: Arc::clone(&entry.changes) }
@@ -133,6 +156,11 @@ impl KeyWatch {
         let seen = late.as_ref().unwrap_or(seen);
         notified_until(&self.changes.more, || Some(self.since(seen)).filter(|(changed, _)| *changed != NodeMask::NONE))
             .await
+    }
+
+    /// Returns the last look of those who only watch the key.
+    pub(crate) fn last_look(&self) -> &tokio::sync::Mutex<Option<Look>> {
+        &self.changes.last_look
     }
 
     /// Returns the nodes, if any, on which the key has changed since `seen`, and the counts found.

@@ -359,3 +359,13 @@ pub(crate) enum KeyState {
     /// Something else: another library's lock, or a key of another type.
     Foreign { ttl_left: Option<Duration> },
 }
+
+impl KeyState {
+    /// Returns how long the node keeps it; `None` also if that is for ever.
+    pub(crate) fn ttl_left(&self) -> Option<Duration> {
+        match self {
+            Self::Free => None,
+            Self::Ours { ttl_left, .. } | Self::Shared { ttl_left, .. } | Self::Foreign { ttl_left } => *ttl_left,
+        }
+    }
+}

@@ -128,6 +128,7 @@ async fn client_and_lock() -> Result<(), Error> {
     let lost = Guard::lost(&guard);
     drop::<LockView>(Redlock::inspect(&redlock, "async").await?);
     drop::<Vec<LockView>>(Redlock::list_locks(&redlock, "*").await?);
+    let _: bool = Redlock::wait_free(&redlock, "other", Some(Duration::ZERO)).await?;
     drop::<Option<LockView>>(Redlock::break_lock(&redlock, "other", Some(1)).await?);
     drop::<Vec<Diagnosis>>(Redlock::diagnose(&redlock).await?);
     Redlock::close(redlock.clone(), Duration::ZERO).await;
@@ -286,6 +287,7 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     let view: LockView = blocking::Redlock::inspect(&redlock, "blocking")?;
     let _: &'static str = LockState::as_str(view.state);
     drop::<Vec<LockView>>(blocking::Redlock::list_locks(&redlock, "*")?);
+    let _: bool = blocking::Redlock::wait_free(&redlock, "other", None)?;
     drop::<Option<LockView>>(blocking::Redlock::break_lock(&redlock, "other", None)?);
     let diagnoses: Vec<Diagnosis> = blocking::Redlock::diagnose(&redlock)?;
     blocking::Redlock::close(redlock.clone(), Duration::ZERO);

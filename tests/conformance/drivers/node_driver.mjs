@@ -94,6 +94,17 @@ const ops = {
   async list_locks({ client, name }) {
     return { views: (await clients.get(client).listLocks(Buffer.from(name, "hex"))).map(viewed) };
   },
+  async wait_free({ id, client, name, timeout_ms }) {
+    const abort = new AbortController();
+    cancels.set(id, abort);
+    const options = { timeout: timeout_ms, signal: abort.signal };
+    try {
+      return { free: await clients.get(client).waitFree(Buffer.from(name, "hex"), options) };
+    } catch (error) {
+      if (error === abort.signal.reason) return { cancelled: true };
+      throw error;
+    }
+  },
   async break_lock({ client, name, slot }) {
     const view = await clients.get(client).breakLock(Buffer.from(name, "hex"), slot);
     return { views: view ? [viewed(view)] : [] };

@@ -119,7 +119,7 @@ class Driver:
                 return await self.elect(id, op, **of)
             case "inspect" | "inspect_semaphore" | "diagnose" | "stats" | "count_by_name" | "events":
                 return await look(client, op, **of)
-            case "list_locks" | "break_lock":
+            case "list_locks" | "wait_free" | "break_lock":
                 return await operate(client, op, **of)
             case "server":
                 self.servers[id] = MemoryServer()
@@ -199,6 +199,8 @@ async def operate(client: Any, op: str, /, **of: Any) -> Json:
     name = bytes.fromhex(of["name"])
     if op == "list_locks":
         return {"views": [viewed(view) for view in await done(client.list_locks(name))]}
+    if op == "wait_free":
+        return {"free": await done(client.wait_free(name, seconds(of["timeout_ms"])))}
     view = await done(client.break_lock(name, of["slot"]))
     return {"views": [viewed(view)] if view else []}
 

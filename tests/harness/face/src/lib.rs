@@ -149,6 +149,11 @@ impl Client {
         call!(self, client => client.list_locks(pattern))
     }
 
+    /// Waits until a lock is free.
+    pub async fn wait_free(&self, name: impl AsRef<[u8]>, timeout: Option<Duration>) -> Result<bool, Error> {
+        call!(self, client => client.wait_free(name, timeout))
+    }
+
     /// Deletes a lock that somebody else holds.
     pub async fn break_lock(&self, name: impl AsRef<[u8]>, slot: Option<u32>) -> Result<Option<LockView>, Error> {
         call!(self, client => client.break_lock(name, slot))

@@ -315,6 +315,34 @@ fn now<T>(call: impl Future<Output = T>) -> T {
     result.expect("it is complete")
 }
 
+/// Performs what is about locks of others.
+async fn look(request: &Request) -> Result<Value, Failure> {
+    let (client, _) = CLIENTS.of(request.client)?;
+    Ok(match request.op.as_str() {
+        "inspect" => {
+            let view = client.inspect(request.name()).await?;
+            viewed(&view)
+        }
+        "inspect_semaphore" => {
+            let views = client.inspect_semaphore(request.name(), request.permits()?).await?;
+            json!({"views": views.iter().map(viewed).collect::<Vec<_>>()})
+        }
+        "list_locks" => {
+            let views = client.list_locks(request.name()).await?;
+            json!({"views": views.iter().map(viewed).collect::<Vec<_>>()})
+        }
+        "wait_free" => {
+            let timeout = request.timeout.get("timeout_ms").filter(|value| !value.is_null());
+            let timeout = timeout.map(|value| duration("timeout", value)).transpose()?;
+            json!({"free": client.wait_free(request.name(), timeout).await?})
+        }
+        _ => {
+            let view = client.break_lock(request.name(), request.slot).await?;
+            json!({"views": view.iter().map(viewed).collect::<Vec<_>>()})
+        }
+    })
+}
+
 /// Performs what is about an election.
 async fn elect(face: Which, request: &Request) -> Result<Value, Failure> {
     if request.op == "election" {
@@ -388,22 +416,7 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
             let lost = with!(&*guard()?, guard => guard.wait_lost(limit).await);
             json!({"lost": lost.as_ref().map(described), "told_ns": now_ns()})
         }
-        "inspect" => {
-            let view = client()?.0.inspect(request.name()).await?;
-            viewed(&view)
-        }
-        "inspect_semaphore" => {
-            let views = client()?.0.inspect_semaphore(request.name(), request.permits()?).await?;
-            json!({"views": views.iter().map(viewed).collect::<Vec<_>>()})
-        }
-        "list_locks" => {
-            let views = client()?.0.list_locks(request.name()).await?;
-            json!({"views": views.iter().map(viewed).collect::<Vec<_>>()})
-        }
-        "break_lock" => {
-            let view = client()?.0.break_lock(request.name(), request.slot).await?;
-            json!({"views": view.iter().map(viewed).collect::<Vec<_>>()})
-        }
+        "inspect" | "inspect_semaphore" | "list_locks" | "wait_free" | "break_lock" => look(&request).await?,
         "election" | "run" | "terms" | "end_term" | "stop" | "leader" => elect(face, &request).await?,
         "diagnose" => {
             let diagnoses = client()?.0.diagnose().await?;

@@ -1,0 +1,80 @@
+"""Waiting until a lock is free, without taking it, on every face."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from conformance.conftest import Drivers
+from conformance.driver import FACES, LockError
+from conformance.story import connect_to_all, within
+from conformance.test_waiting import calls, scripts_run
+from support.clock import until
+from support.servers import Cluster
+
+every_face = pytest.mark.parametrize("face", FACES)
+
+LONG_TTL_MS = 60_000
+SHORT_MS = 100
+WAITERS = 20
+QUIET_S = 0.5
+
+
+def questions(nodes: Cluster) -> int:
+    """How often the nodes were asked for anything."""
+    return scripts_run(nodes) + sum(calls(server, "get") for server in nodes)
+
+
+@every_face
+def test_it_waits_without_taking(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    """Many who wait cost what one does, and a release wakes all of them."""
+    holder, client = (drivers.start(each).client(nodes.urls, ttl_ms=LONG_TTL_MS) for each in ("rust", face))
+    connect_to_all(client, nodes, name)
+    assert client.wait_free(name)
+    lock = holder.lock(name)
+    lock.acquire()
+    assert not client.wait_free(name, 0)
+    assert not client.wait_free(name, SHORT_MS)
+    before = questions(nodes)
+    waiting = [client.start_wait_free(name) for _ in range(WAITERS)]
+    until(lambda: questions(nodes) > before, "it asks")
+    time.sleep(QUIET_S)
+    assert all(call.pending for call in waiting)
+    assert client.inspect(name)["waiting"] == 0, "no place in the queue is taken"
+    before = questions(nodes)
+    with within(0):
+        lock.release()
+        assert all(call.result()["free"] for call in waiting)
+    assert questions(nodes) - before < WAITERS * len(nodes), "one asks for all"
+    assert not nodes.has(name), "nobody has taken it"
+    assert client.lock(name).try_acquire()
+
+
+@every_face
+def test_a_wait_that_ends_otherwise(
+    drivers: Drivers, start_nodes: Callable[[int], Cluster], face: str, name: str
+) -> None:
+    own_nodes = start_nodes(3)
+    client = drivers.start(face).client(own_nodes.urls)
+    for server in own_nodes:
+        server.command("SET", name, "another library's token", "PX", 1_000)
+    assert client.wait_free(name), "it expires"
+    for server in own_nodes:
+        server.command("SET", name, "another library's token")
+    if FACES[face].cancels:
+        waiting = client.start_wait_free(name)
+        client.driver.call("cancel", call=waiting.id)
+        assert waiting.result()["cancelled"]
+    waiting = client.start_wait_free(name)
+    time.sleep(QUIET_S)
+    client.close()
+    with pytest.raises(LockError) as ended:
+        waiting.result()
+    assert ended.value.code == "closed"
+    own_nodes[0].kill()
+    own_nodes[1].kill()
+    with pytest.raises(LockError) as ended:
+        drivers.start(face).client(own_nodes.urls).wait_free(name)
+    assert ended.value.code == "unavailable"
