@@ -56,6 +56,7 @@ KINDS = (
     Kind("replies lost", "link", (0.3, 1.5)),
     Kind("black hole", "link", (0.3, 2.0)),
     Kind("reset", "link", (0.0, 0.0)),
+    Kind("forgotten", "link", (0.5, 2.0)),
     Kind("refused", "link", (0.3, 1.5)),
     Kind("cut short", "link", (0.2, 1.0)),
     Kind("short reads", "link", (0.5, 2.0)),

@@ -125,6 +125,23 @@ def test_a_way_that_hangs_up_says_nothing_and_counts(server: Server) -> None:
         assert told_by(proxy, b"PING\r\n") == b"+PONG\r\n"
 
 
+def test_a_way_that_has_forgotten_its_connections_takes_new_ones(server: Server) -> None:
+    with Proxy(server) as proxy:
+        address = ("127.0.0.1", int(proxy.url.rpartition(":")[2]))
+        with socket.create_connection(address, timeout=LIMIT_S) as client:
+            client.sendall(b"PING\r\n")
+            assert client.recv(1000) == b"+PONG\r\n"
+            act(proxy, "forgotten", 0, NONE)
+            client.sendall(b"PING\r\n")
+            assert told_by(proxy, b"PING\r\n") == b"+PONG\r\n"
+            act(proxy, "heal", 0, NONE)
+            client.sendall(b"PING\r\n")
+            assert told_by(proxy, b"PING\r\n") == b"+PONG\r\n"
+            client.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                client.recv(1000)
+
+
 @pytest.mark.parametrize("number", range(len(UNKNOWN)))
 def test_a_command_that_is_unknown_is_refused_by_name(server: Server, number: int) -> None:
     words = (b"*1\r\n$4\r\nINFO\r\n", b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n")

@@ -50,6 +50,7 @@ def act(proxy: Proxy, what: str, amount: float, usual: Faults) -> None:
         "black hole": replace(usual, hold=True),
         "cut off": LOSE,
         "cut short": replace(usual, cut_after=round(MOST_BYTES * amount)),
+        "forgotten": usual,
         "short reads": replace(usual, slices=True),
         "heal": usual,
         "refused": usual,
@@ -68,6 +69,8 @@ def act(proxy: Proxy, what: str, amount: float, usual: Faults) -> None:
     proxy.replies((held_up | {"unknown command": usual} | replies)[what])
     if what in ANEW:
         proxy.reset()
+    if what == "forgotten":
+        proxy.forget()
 
 
 ALTERED = {

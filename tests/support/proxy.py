@@ -298,6 +298,10 @@ class Proxy:
         """Sends on all held bytes, in order, and ends all faults."""
         self.do(lambda: self._change(NONE, NONE))
 
+    def forget(self, faults: Faults = LOSE) -> None:
+        """Swallows what comes over present connections from now on, as a firewall that has forgotten them."""
+        self.do(lambda: [link.change(faults, faults) for link in self.links])
+
     def reset(self) -> None:
         """Breaks all present connections, at the clients' ends."""
         self.do(self._abort)
@@ -416,10 +420,9 @@ class Network:
         return [link for proxy in self.proxies for link in proxy.links]
 
     def forget(self, faults: Faults = LOSE) -> None:
-        """Swallows what comes over present connections from now on, as a firewall that has forgotten them."""
-        for link in self.links:
-            link.requests(faults)
-            link.replies(faults)
+        """Has each of them forget its present connections."""
+        for proxy in self.proxies:
+            proxy.forget(faults)
 
     def let_go(self) -> None:
         """Sends on all held bytes, in order, and ends all faults."""
