@@ -235,7 +235,8 @@ export class Lock {
    *
    * @param options - how to wait, or only the signal.
    * @returns the lock, for `await using held = await lock.acquire()`.
-   * @throws {@link LockTimeout}: others held it until the timeout.
+   * @throws {@link LockTimeout}: others held it until the timeout, or that was too short for an answer of nodes that
+   * answer other calls.
    * @throws {@link LockUnavailable}: no quorum of nodes could be asked or answered until the timeout, or for 10 s if
    * none is set.
    * @throws {@link LockForbidden}: nodes that refuse the credentials or rights rule out a quorum.

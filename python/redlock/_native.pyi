@@ -119,7 +119,7 @@ class Lock(Handle):
 
         `timeout` in seconds overrides the lock's own timeout: zero tries once, `None` waits for ever.
         `blocking=False` tries once, too. Returns `False` only if the time is over and others hold the lock (or, in a
-        split vote, were acquiring it).
+        split vote, were acquiring it), or if it was too short for an answer of nodes that answer other calls.
 
         Raises `LockUnavailable` if no quorum of nodes could be asked or would answer until the timeout, or for 10 s if
         there is no timeout; `LockForbidden` if nodes that refuse the credentials rule out a quorum; `LockAlreadyHeld`

@@ -82,6 +82,9 @@ const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 /// The votes in a single try at a semaphore: two attempts with their clean-ups, and a look between them.
 const VOTES_FOR_SLOT: u32 = 5;
 
+/// Why a call has not acquired that had no time for an answer.
+const CUT_SHORT: &str = "the timeout ended before a quorum answered; use a longer one";
+
 /// A call to acquire, wherever it runs at the moment.
 #[derive(Debug)]
 pub(crate) struct Acquire {
@@ -333,18 +336,22 @@ impl Acquire {
     }
 
     /// Returns whether these answers replace the last ones. Those of an attempt that the timeout cut short say less, unless
-    /// no quorum has answered for `node_timeout`, to whichever fronts of the queue.
+    /// no call of this process is answered by a quorum.
     fn is_telling(&mut self, ballots: &Ballots) -> bool {
         if ballots.is_contended() {
             self.outage = Outage::default();
             return true;
         }
-        if ballots.complete || self.last.is_none() {
+        if ballots.complete {
             return true;
         }
-        let now = self.context.process.clock.now();
-        self.outage.lasts(now.before(ballots.took));
-        self.outage.lasts(now) >= self.context.spec.settings.node_timeout
+        self.context.set().members.health.record_cut(ballots.ended.before(ballots.took));
+        self.last.is_none() || !self.are_nodes_answering()
+    }
+
+    /// Returns whether a quorum of nodes answers calls of this process, if not this one.
+    fn are_nodes_answering(&self) -> bool {
+        self.context.set().members.health.is_answering(self.context.spec.settings.node_timeout)
     }
 
     /// Tries one slot, at random or of those that a look showed to be free. If others have it, looks which slots are free,
@@ -637,21 +644,27 @@ impl Acquire {
 
     /// Returns the error of a timeout, even without answers.
     fn over_unseen(&self) -> Error {
-        if let Some(ballots) = &self.last {
-            return self.over(ballots);
+        match &self.last {
+            Some(ballots) => self.over(ballots),
+            // Other calls of this process were always in front.
+            None => self.over(&Ballots::unasked(self.context.listed.members.len())),
         }
-        // Other calls of this process were always in front and have no answers yet: the lock's state is unknown.
-        self.unavailable(&Ballots::new(self.context.listed.members.len()))
     }
 
-    /// Returns the timeout's error. If the timeout has cut the call's only attempt short, its queue knows more.
+    /// Returns the timeout's error. If the timeout has cut the call's only attempt short, its queue knows more, or else the
+    /// process knows whether the nodes answer.
     fn over(&self, ballots: &Ballots) -> Error {
         let known = if ballots.complete || ballots.is_contended() { None } else { self.known() };
         let ballots = known.as_deref().unwrap_or(ballots);
-        if ballots.is_contended() {
+        if ballots.is_contended() || self.is_cut_short(ballots) {
             let holder = self.holder(ballots);
-            let owner =
-                if ballots.held_off == NodeMask::NONE { holder.to_string() } else { ballots::HELD_OFF.to_owned() };
+            let owner = if !ballots.is_contended() && !holder.is_this_process {
+                CUT_SHORT.to_owned()
+            } else if ballots.held_off == NodeMask::NONE {
+                holder.to_string()
+            } else {
+                ballots::HELD_OFF.to_owned()
+            };
             let message = match self.context.spec.settings.timeout {
                 Some(timeout) if !timeout.is_zero() => format!("not acquired within {timeout:?}: {owner}"),
                 _ => format!("not acquired: {owner}"),
@@ -660,6 +673,12 @@ impl Acquire {
         } else {
             self.unavailable(ballots)
         }
+    }
+
+    /// Returns whether the timeout has left no time for these answers, while the nodes answer other calls.
+    fn is_cut_short(&self, ballots: &Ballots) -> bool {
+        let is_cut = !ballots.complete && !self.is_one_try() && ballots.quarantined_for().is_none();
+        is_cut && self.are_nodes_answering()
     }
 
     /// Returns who holds the lock. A process knows its own holds better than the last answers do.

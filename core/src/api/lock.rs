@@ -117,7 +117,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// - `timeout`: others held the lock until the timeout was over.
+    /// - `timeout`: others held the lock until the timeout was over, or that was too short for an answer of nodes that
+    ///   answer other calls.
     /// - `unavailable`: no quorum of nodes could be asked or would answer until the timeout. Without a timeout, the
     ///   limit is 10 s after the first attempt. The time spent waiting for nodes that restarted and do not count yet is
     ///   not part of the 10 s. After [`shutdown`](crate::shutdown), the call fails at once.

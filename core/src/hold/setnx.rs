@@ -102,6 +102,8 @@ async fn ask(
             }
             Event::TimeUp => {
                 ballots.complete = !round.is_cut();
+                ballots.ended = connections.clock.now();
+                ballots.took = ballots.ended.since(start);
                 ballots.fail(NODE, Failure::Silent(round.time_given()));
                 round.wait_for_all();
                 if let Some(caller) = caller.take() {

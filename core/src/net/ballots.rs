@@ -64,6 +64,11 @@ impl Ballots {
         }
     }
 
+    /// Creates ballots of a call that had no time to ask.
+    pub(crate) fn unasked(nodes: usize) -> Self {
+        Self { votes: vec![Vote::Failed; nodes], complete: false, ..Self::new(nodes) }
+    }
+
     /// Creates ballots of a lock that this process has won, as others see them.
     pub(crate) fn won(nodes: usize) -> Self {
         Self { votes: vec![Vote::Held; nodes], is_won: true, ..Self::new(nodes) }

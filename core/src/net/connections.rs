@@ -840,7 +840,7 @@ impl Connecting {
             }
             _ => {
                 if is_alone {
-                    member.endpoint.traffic.record_timeout();
+                    health.record_miss(node);
                 }
                 is_alone && *failure != Failure::Closed
             }

@@ -58,6 +58,10 @@ pub(crate) struct Endpoint {
     named: AtomicU64,
     /// In nanoseconds.
     last_answer: AtomicU64,
+    /// When it last missed a vote or could not be reached, in nanoseconds.
+    last_miss: AtomicU64,
+    /// When the first call asked that had no time for an answer, in nanoseconds; later than the last answer if it counts.
+    owing_since: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -159,6 +163,8 @@ impl Endpoint {
             lasting,
             named: AtomicU64::new(now.nanos()),
             last_answer: AtomicU64::new(0),
+            last_miss: AtomicU64::new(0),
+            owing_since: AtomicU64::new(0),
             state: Mutex::default(),
         }
     }
@@ -181,6 +187,32 @@ impl Endpoint {
     /// Returns when it answered last; the origin if never.
     pub(crate) fn last_answer(&self) -> Moment {
         Moment::from_nanos(self.last_answer.load(Ordering::Relaxed))
+    }
+
+    /// Records that it did not answer in time, or could not be reached.
+    pub(crate) fn missed(&self, now: Moment) {
+        self.last_miss.store(now.nanos(), Ordering::Relaxed);
+        self.traffic.record_timeout();
+    }
+
+    /// Records that a call which asked at that time ended before an answer was due.
+    pub(crate) fn cut_short(&self, asked: Moment) {
+        let last = self.last_answer();
+        if last < asked && self.owing_since() <= last {
+            self.owing_since.store(asked.nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether it answers, as far as the process knows: it has answered, no call has seen it fail since, and those
+    /// that had no time for an answer began to ask less than `limit` ago.
+    pub(crate) fn is_answering(&self, now: Moment, limit: Duration) -> bool {
+        let (last, owing) = (self.last_answer(), self.owing_since());
+        let missed = Moment::from_nanos(self.last_miss.load(Ordering::Relaxed));
+        last != Moment::default() && missed <= last && (owing <= last || now < owing.after(limit))
+    }
+
+    fn owing_since(&self) -> Moment {
+        Moment::from_nanos(self.owing_since.load(Ordering::Relaxed))
     }
 
     fn last_use(&self) -> Moment {
@@ -361,6 +393,27 @@ mod tests {
 
     fn at(hours: u32) -> Moment {
         Moment::from_nanos(1).after(HOUR * hours)
+    }
+
+    #[test]
+    fn a_server_answers_until_a_call_sees_it_fail_or_none_is_answered_for_long() {
+        let ms = |millis: u64| Moment::from_nanos(1 + millis * 1_000_000);
+        let limit = Duration::from_millis(500);
+        let endpoint = Endpoint::new(true, ms(0));
+        let answers = |now| endpoint.is_answering(ms(now), limit);
+        assert!(!answers(0), "it has never answered");
+        endpoint.heard(ms(10));
+        endpoint.cut_short(ms(20));
+        endpoint.cut_short(ms(400));
+        assert!(answers(519) && !answers(520), "the first call counts");
+        endpoint.heard(ms(530));
+        assert!(answers(60_000), "no call was cut short since");
+        endpoint.cut_short(ms(529));
+        assert!(answers(60_000), "it asked before the answer");
+        endpoint.missed(ms(70_000));
+        assert!(!answers(70_000));
+        endpoint.heard(ms(70_001));
+        assert!(answers(70_001));
     }
 
     /// A master whose data have this history, which may continue that of another master.

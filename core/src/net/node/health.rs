@@ -100,9 +100,27 @@ impl Health {
 
     /// Records that `node` did not answer a connect. Returns whether it was responsive before.
     pub(crate) fn record_silent_connect(&self, node: usize) -> bool {
-        self.endpoints[node].traffic.record_timeout();
+        self.record_miss(node);
         let bit = 1 << node;
         self.unresponsive.fetch_or(bit, Ordering::Relaxed) & bit == 0
+    }
+
+    /// Records that `node` did not answer in time, or could not be reached.
+    pub(crate) fn record_miss(&self, node: usize) {
+        self.endpoints[node].missed(self.clock.now());
+    }
+
+    /// Records that a call which asked at that time ended before the nodes' answers were due.
+    pub(crate) fn record_cut(&self, asked: Moment) {
+        self.endpoints.iter().for_each(|endpoint| endpoint.cut_short(asked));
+    }
+
+    /// Returns whether a quorum of nodes answers some calls of this process, whichever connections they use. Calls that had
+    /// no time for an answer show the opposite after `limit`.
+    pub(crate) fn is_answering(&self, limit: Duration) -> bool {
+        let now = self.clock.now();
+        let answering = self.endpoints.iter().filter(|endpoint| endpoint.is_answering(now, limit));
+        answering.count() >= quorum::quorum(self.endpoints.len())
     }
 
     /// Records the server info of a new connection to `node`, before that is used. The caller logs the remarks
