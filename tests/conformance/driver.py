@@ -25,6 +25,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
+
 from conformance.history import History, Kind
 from support.clock import now_ns
 from support.process import start, stop_process
@@ -202,6 +204,10 @@ class Driver:
             except OSError as error:
                 raise DriverError(f"{self.label} takes no requests any more: {error}") from None
         return call
+
+    def threads(self) -> int:
+        """How many threads it has."""
+        return psutil.Process(self._process.pid).num_threads()
 
     def call(self, op: str, **fields: Any) -> Json:
         """Sends a request and waits for its answer."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,12 +12,19 @@ import pytest
 
 from conformance.conftest import Drivers
 from conformance.driver import FACES, LockError
+from conformance.story import within
 from support.clock import until
 from support.servers import Cluster, Server
 
 every_face = pytest.mark.parametrize("face", FACES)
 
 SECRET = "S3CR3T"
+CALLERS = 200
+HANG_MS = 3_000
+"""Longer than it takes to connect for some dozens of times."""
+CONNECT_TIMEOUT_MS = 100
+THREADS_MOST = 8
+"""The background, the log's and the one that reads, and those that the driver's language starts late."""
 
 
 class Login:
@@ -67,6 +76,41 @@ def test_a_password_file(
     lock = client.lock(name, timeout_ms=30_000)
     lock.acquire()
     assert "app" in users(server)
+    lock.release()
+
+
+@every_face
+def test_a_password_file_that_hangs(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str, tmp_path: Path
+) -> None:
+    """As one on a dead mount: nobody writes into the pipe. Every call keeps its limit, and they take few threads."""
+    (server,) = start_nodes(1)
+    add_user(server, "app")
+    path, pipe = tmp_path / "password", tmp_path / "pipe"
+    os.mkfifo(path)
+    driver = drivers.start(face)
+    client = driver.client(
+        [server.url_as("app")], password_file=str(path), timeout_ms=HANG_MS, connect_timeout_ms=CONNECT_TIMEOUT_MS
+    )
+    locks = [client.lock(f"{name}, {number}") for number in range(CALLERS)]
+    before = driver.threads()
+    with within(HANG_MS):
+        calls = [lock.start_acquire() for lock in locks]
+        threads = 0
+        while any(call.pending for call in calls):
+            threads = max(threads, driver.threads())
+            time.sleep(0.05)
+    for call in calls:
+        with pytest.raises(LockError) as refused:
+            call.result()
+        assert refused.value.code == "unavailable"
+    # A call that blocks has a thread of the program.
+    assert threads <= before + THREADS_MOST + (0 if FACES[face].cancels else CALLERS)
+    path.rename(pipe)
+    path.write_text(SECRET, encoding="utf-8")
+    pipe.write_text(SECRET, encoding="utf-8")
+    lock = client.lock(name, timeout_ms=30_000)
+    lock.acquire()
     lock.release()
 
 

@@ -1,15 +1,15 @@
 //! Dialing: from a node's address to a stream that is ready for commands.
 //!
-//! States of one dialing: *resolving* the host's name, anew for every connect; *racing* the addresses, IPv6 and IPv4 in
+//! States of one dialing: *resolving* the host's name, anew for every connect unless a look-up is under way; *racing* the addresses, IPv6 and IPv4 in
 //! turn, each with a head start of [`HEAD_START`] before the next (RFC 8305, "Happy Eyeballs"); *shaking hands* for
 //! TLS, on the first TCP connection alone.
 //!
 //! What may interrupt it: the caller's limit, or its end. Every state is then dropped with what it has opened, and a
-//! look-up that is still running ends in its own thread without effect.
+//! look-up that is still running goes on in its own thread, for others that dial the same host.
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -29,12 +29,19 @@ use crate::net::socket::{Socket, Transport};
 use crate::net::tls::Tls;
 use crate::protocol::certificate::Validity;
 use crate::sys::clock::Clock;
+use crate::sys::fork::{PerProcess, Pid};
+use crate::sys::shared_calls::SharedCalls;
 
 /// The time for which an address is tried alone. RFC 8305, section 5, recommends it.
 const HEAD_START: Duration = Duration::from_millis(250);
 
 /// The probes of an idle connection that have to be unanswered before it ends.
 const PROBES: u32 = 3;
+
+/// The look-ups under way, by host.
+type LookUps = SharedCalls<String, Result<Vec<SocketAddr>, String>>;
+
+static LOOK_UPS: PerProcess<Arc<LookUps>> = PerProcess::new();
 
 /// A way to a server's stream.
 #[derive(Debug)]
@@ -44,6 +51,7 @@ pub(crate) struct Dialer {
     /// After how long an idle connection is probed; zero if it is not.
     keepalive: Duration,
     resolver: Resolver,
+    look_ups: Arc<LookUps>,
 }
 
 /// A stream to a server.
@@ -54,7 +62,7 @@ pub(crate) enum Stream {
 }
 
 /// A source of the addresses behind a host's name.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 enum Resolver {
     /// The operating system's.
     #[default]
@@ -68,7 +76,8 @@ impl Dialer {
     /// Makes a dialer for a server, with `tls` if the connection is to be encrypted. Its connections are probed when they
     /// were idle for `keepalive`, unless that is zero.
     pub(crate) fn new(target: Target, tls: Option<Arc<Tls>>, keepalive: Duration) -> Self {
-        Self { target, tls, keepalive, resolver: Resolver::System }
+        let look_ups = Arc::clone(LOOK_UPS.of(Pid::now(), Arc::default));
+        Self { target, tls, keepalive, resolver: Resolver::System, look_ups }
     }
 
     /// Dials, and says in `progress` where it is. Sets no time limit. Cancel safe.
@@ -96,7 +105,7 @@ impl Dialer {
 
     async fn connect(&self, host: &str, port: u16, clock: &Clock, progress: &Progress) -> Result<TcpStream, Failure> {
         progress.enter(Phase::Resolve);
-        let addresses = self.resolver.look_up(host, port).await.map_err(|error| {
+        let addresses = self.look_up(host, port).await.map_err(|error| {
             // The text is the resolver's, and does not repeat the name.
             Failure::Unreachable(format!("the host's name cannot be resolved: {error}").into())
         })?;
@@ -106,20 +115,31 @@ impl Dialer {
             .await
             .map_err(|errors| Failure::Unreachable(unreachable(&addresses, &errors).into()))
     }
-}
 
-impl Resolver {
-    async fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        // Not a name: no thread of the resolver is needed.
+    async fn look_up(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        // Not a name: no thread for the resolver is needed.
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
+        let (resolver, name) = (self.resolver.clone(), host.to_owned());
+        let looked = self.look_ups.call(host.to_owned(), move |running| {
+            running.end(resolver.ask(&name).map_err(|error| error.to_string()));
+        });
+        let mut addresses = looked.await.unwrap_or_else(|| Err("the system gives it no thread".to_owned()))?;
+        addresses.iter_mut().for_each(|address| address.set_port(port));
+        Ok(addresses)
+    }
+}
+
+impl Resolver {
+    /// Asks, which may take long. The ports are meaningless.
+    fn ask(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
         match self {
-            Self::System => Ok(tokio::net::lookup_host((host, port)).await?.collect()),
+            Self::System => Ok((host, 0).to_socket_addrs()?.collect()),
             #[cfg(test)]
             Self::Fixed(addresses) => {
                 let addresses = addresses.lock().expect("no panic while holding this");
-                Ok(addresses.iter().map(|ip| SocketAddr::new(*ip, port)).collect())
+                Ok(addresses.iter().map(|ip| SocketAddr::new(*ip, 0)).collect())
             }
         }
     }
@@ -283,9 +303,12 @@ mod tests {
     use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
+    use crate::sys::future::join_all;
 
     const LIMIT: Duration = Duration::from_millis(300);
     const KEEPALIVE: Duration = Duration::from_secs(60);
+    /// Fewer than a listener keeps for a program that accepts none.
+    const DIALS: usize = 50;
 
     fn address(last: u8) -> SocketAddr {
         SocketAddr::new(Ipv4Addr::new(127, 0, 0, last).into(), 6379)
@@ -331,7 +354,13 @@ mod tests {
         let addresses = Arc::new(Mutex::new(addresses.to_vec()));
         let target = Target::Tcp { host: "name".into(), port, tls: false };
         (
-            Dialer { target, tls: None, keepalive: KEEPALIVE, resolver: Resolver::Fixed(Arc::clone(&addresses)) },
+            Dialer {
+                target,
+                tls: None,
+                keepalive: KEEPALIVE,
+                resolver: Resolver::Fixed(Arc::clone(&addresses)),
+                look_ups: Arc::default(),
+            },
             addresses,
         )
     }
@@ -382,6 +411,31 @@ mod tests {
         assert_eq!(peer(&dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), before);
         *addresses.lock().unwrap() = vec![after];
         assert_eq!(peer(&dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), after);
+    }
+
+    #[tokio::test]
+    async fn a_resolver_that_hangs_is_asked_once_and_each_keeps_its_own_limit() {
+        let live = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let (dialer, addresses) = dialer(live.local_addr().unwrap().port(), &[Ipv4Addr::LOCALHOST.into()]);
+        let (go_on, hangs) = std::sync::mpsc::channel::<()>();
+        let hung = Arc::clone(&addresses);
+        let (locked, is_locked) = tokio::sync::oneshot::channel();
+        let resolver = std::thread::spawn(move || {
+            let _hangs = hung.lock().unwrap();
+            locked.send(()).unwrap();
+            let _ = hangs.recv();
+        });
+        is_locked.await.unwrap();
+        let progress = Progress::default();
+        let dials = || join_all((0..DIALS).map(|_| dialer.dial(&Clock::System, &progress)).collect());
+        let start = Clock::System.now();
+        assert!(Clock::System.timeout(LIMIT, pin!(dials())).await.is_none());
+        assert!(Clock::System.now().since(start) < LIMIT + harness::SLACK);
+        let Resolver::Fixed(asked) = &dialer.resolver else { panic!("{dialer:?}") };
+        assert_eq!(Arc::strong_count(asked), 4, "the dialer's, two of this test, and that of one look-up");
+        drop(go_on);
+        resolver.join().unwrap();
+        assert!(dials().await.iter().all(Result::is_ok));
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! Logins: what a connection logs in with, and when a provider is asked for more.
 //!
-//! A login stands in the address or in a file, which is read at every connect, or a *provider* of the program gives it.
+//! A login stands in the address or in a file, or a *provider* of the program gives it. The file is read at every connect,
+//! and all connects that need it meanwhile wait for the same reading.
 //!
 //! A provider belongs to one set of nodes, whose connections share the login. One task of the background has it called, one
 //! call at a time. It is the program's code, so it runs on a thread of its own, named `redlock-login`. States:
@@ -31,17 +32,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use crate::address::Address;
 use crate::credentials::{Login, Provider, ProviderError, Secret};
 use crate::protocol::backoff;
 use crate::sys::clock::{Clock, Moment};
+use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::future::notified_until;
 use crate::sys::log::log;
 use crate::sys::own_runtime::OwnRuntime;
 use crate::sys::random::Random;
-use crate::sys::task::blocking;
+use crate::sys::shared_calls::SharedCalls;
+
+/// The files that are being read.
+static READINGS: PerProcess<Arc<SharedCalls<Arc<Path>, Result<Secret, NoLogin>>>> = PerProcess::new();
 
 /// The longest call of a provider.
 const CALL_MOST: Duration = Duration::from_secs(10);
@@ -159,11 +164,12 @@ impl LoginSource {
 
 /// Reads a password from a file, without one line end at its end.
 async fn read(path: Arc<Path>) -> Result<Secret, NoLogin> {
-    let (answer, answered) = oneshot::channel();
-    blocking(move || drop(answer.send(password(&path))));
-    answered
-        .await
-        .unwrap_or_else(|_| Err(NoLogin::File("password_file could not be read: the runtime is ending".to_owned())))
+    let readings = READINGS.of(Pid::now(), Arc::default);
+    let read = readings.call(Arc::clone(&path), {
+        let path = Arc::clone(&path);
+        move |running| running.end(password(&path))
+    });
+    read.await.unwrap_or_else(|| Err(NoLogin::file(&path, "cannot be read: the system gives it no thread")))
 }
 
 fn password(path: &Path) -> Result<Secret, NoLogin> {

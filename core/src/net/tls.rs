@@ -12,8 +12,8 @@
 //!
 //! A certificate and its key are one version. Files that change while they are read count as not read.
 //!
-//! What may interrupt it: a connect that is cancelled leaves the reading to its thread, which finishes it for the next
-//! connect. Without `tls_ca`, the system's roots are trusted. They are read once per process, at the first connect that
+//! All connects that need the files wait for one reading of them. What may interrupt it: a connect that is cancelled leaves
+//! the reading to its thread, which finishes it for the next connect. Without `tls_ca`, the system's roots are trusted. They are read once per process, at the first connect that
 //! needs them.
 
 mod verifier;
@@ -31,7 +31,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
-use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -43,7 +42,7 @@ use crate::net::tls::verifier::Verifier;
 use crate::options::checked_server_name;
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::log::log;
-use crate::sys::task::blocking;
+use crate::sys::shared_calls::SharedCalls;
 
 /// How often files are read again because they changed meanwhile.
 const READS_MOST: u32 = 3;
@@ -57,6 +56,7 @@ pub(crate) struct Tls {
     server_name: ServerName<'static>,
     /// Shared by all hosts that use the same files.
     state: Arc<Mutex<State>>,
+    readings: Arc<SharedCalls<(), Result<Arc<ClientConfig>, Failure>>>,
 }
 
 struct State {
@@ -98,13 +98,15 @@ impl Tls {
         let server_name = server_name(options, host)?;
         let (in_force, version) = read(options).map_err(|refusal| Error::about(refusal.option, refusal.reason))?;
         let state = State { in_force, version, config: None, refused: None };
-        Ok(Self { options: options.clone(), server_name, state: Arc::new(Mutex::new(state)) })
+        let (state, readings) = (Arc::new(Mutex::new(state)), Arc::default());
+        Ok(Self { options: options.clone(), server_name, state, readings })
     }
 
     /// Makes the same for connections to another `host`, with the files in force.
     pub(crate) fn to(&self, host: &str) -> Result<Self, Error> {
         let server_name = server_name(&self.options, host)?;
-        Ok(Self { options: self.options.clone(), server_name, state: Arc::clone(&self.state) })
+        let (state, readings) = (Arc::clone(&self.state), Arc::clone(&self.readings));
+        Ok(Self { options: self.options.clone(), server_name, state, readings })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -120,16 +122,16 @@ impl Tls {
         {
             return Ok(Arc::clone(config));
         }
-        let (answer, answered) = oneshot::channel();
-        blocking(move || {
+        let readings = Arc::clone(&self.readings);
+        let read = readings.call((), move |running| {
             let (config, refusal) = self.renewed();
-            // A connect that was cancelled does not need it. A log may block, and the connect does not wait for it.
-            drop(answer.send(config));
+            // A log may block, and no connect waits for it.
+            running.end(config);
             if let Some(Refusal { option, reason }) = refusal {
                 log!(TLS_FILES_KEPT, option, "{option}{reason}; the files read before stay in force");
             }
         });
-        answered.await.unwrap_or(Err(Failure::Closed))
+        read.await.unwrap_or(Err(Failure::Closed))
     }
 
     /// Reads files that changed. Returns the configuration in force, and the refusal of a new version the first time.

@@ -15,4 +15,5 @@ pub(crate) mod log_queue;
 pub(crate) mod own_runtime;
 pub(crate) mod random;
 pub(crate) mod runtimes;
+pub(crate) mod shared_calls;
 pub(crate) mod task;

@@ -3,7 +3,6 @@
 //! In a simulation a stand-in may replace a runtime. Its tasks can be stopped and ended all at once.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -15,13 +14,6 @@ pub(crate) fn spawn(runtime: &Handle, task: impl Future<Output = ()> + Send + 's
         return stand_in.spawn(Box::pin(task));
     }
     runtime.spawn(task).abort_handle()
-}
-
-/// Runs `work`, which may wait for files, on a thread that the current runtime keeps for such work. Drops it if the
-/// system gives no thread.
-pub(crate) fn blocking(work: impl FnOnce() + Send + 'static) {
-    // tokio panics then.
-    drop(catch_unwind(AssertUnwindSafe(|| drop(tokio::task::spawn_blocking(work)))));
 }
 
 /// The stand-ins for runtimes in a simulation, which is one thread.
