@@ -2,12 +2,13 @@
 
 import contextlib
 import functools
+import itertools
 import select
 from collections.abc import Callable
 from typing import Any, Never, ParamSpec, Self, TypeAlias, TypeVar, Unpack, cast
 
 from redlock import _exit, _losses, _native
-from redlock._checks import OnlyWith, plain
+from redlock._checks import OnlyWith, plain, warn_in_loop
 from redlock._decorators import SKIPPED, Decorates, Locked, Passes, Place, Plan, Skipped
 from redlock._naming import Name, NameOf, Names
 from redlock.diagnosis import Diagnosis
@@ -112,10 +113,13 @@ class Lock(OnlyWith, _native.Lock):
         """Enter the term of a candidate. Raises `Stopped` if `stop` begins before, in whichever thread or greenlet."""
         queue = _native.Queue()
         wait = _losses.waiting_for(queue.fileno(), _LOOK)
+        looks = itertools.count()
         with stop.calling(queue.wake):
             number = queue.enter(self)
             try:
                 while not stop.begun:
+                    if next(looks) == 1:
+                        warn_in_loop()
                     wait()
                     queue.drain()
                     if queue.take(number):

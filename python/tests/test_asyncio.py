@@ -74,7 +74,11 @@ async def test_the_faces_exclude_each_other(client: redlock.Redlock, aclient: ai
         assert not client.lock(name).acquire(timeout=0)
 
 
-async def test_a_blocking_acquire_that_waits_in_a_loop_warns(client: redlock.Redlock, name: str) -> None:
+async def test_a_blocking_acquire_that_waits_in_a_loop_warns(
+    client: redlock.Redlock, server: Server, name: str
+) -> None:
+    election = client.election(name)
+    threading.Timer(2.0, election.stop).start()
     with client.lock(name):
         lock = client.lock(name)
         waits: list[Callable[[], object]] = [
@@ -82,6 +86,7 @@ async def test_a_blocking_acquire_that_waits_in_a_loop_warns(client: redlock.Red
             lambda: client.lock(name, timeout=0.2).__enter__(),
             client.lock(name, timeout=0.2)(lambda: None),
             client.locked(lambda: name, timeout=0.2)(lambda: None),
+            lambda: election.run(lambda _: None),
         ]
         for wait in waits:
             with (
@@ -93,6 +98,12 @@ async def test_a_blocking_acquire_that_waits_in_a_loop_warns(client: redlock.Red
         # These do not wait.
         assert not lock.acquire(timeout=0)
         assert not await asyncio.to_thread(lock.acquire, timeout=0.2)
+    # Nor does a process that leaves its lock to others of which it has heard, for a moment.
+    assert lock.acquire()
+    server.command("SET", f"redlock:waiters:{{{name}}}", "1")
+    lock.release()
+    with lock:
+        pass
     # As an error, it ends the call, which leaves nothing behind.
     other = client.lock(f"{name}, another")
     with client.lock(other.name), pytest.raises(RuntimeWarning):

@@ -139,8 +139,9 @@ pub(crate) fn drive_unless<T: Send + 'static, E>(
 }
 
 /// Acquires on the calling thread. The thread drives the first attempt, and parks while the background waits. Returns
-/// the runtime whose connections know about the lock; `None` for the background's. Calls `waits` before it parks, and
-/// `interrupted`, if given, every 25 ms, and ends if one of them fails. Not for a tokio context.
+/// the runtime whose connections know about the lock; `None` for the background's. Calls `waits` before it waits for others,
+/// or once it has parked for longer than it takes to leave the lock to others for a moment. Calls `interrupted`, if given,
+/// every 25 ms. Ends if one of them fails. Not for a tokio context.
 pub(crate) fn acquire<E>(
     context: LockContext,
     waits: impl FnOnce() -> Result<(), E>,
@@ -151,7 +152,9 @@ pub(crate) fn acquire<E>(
     let caller = Caller { process: &process, runtime: None, seats: Some(&seats) };
     let mut interrupted = or_forked(&process, interrupted);
     let mut acquire = Acquire::begin(context)?;
-    if acquire.must_wait().is_none()
+    let must_wait = acquire.must_wait();
+    let mut waits_for_others = must_wait.is_some_and(|pause| pause.is_zero());
+    if must_wait.is_none()
         && let Some(idle) = caller.idle()
     {
         let first = async { acquire.first(&Handle::current()).await.map(|owner| (acquire, owner)) };
@@ -159,15 +162,21 @@ pub(crate) fn acquire<E>(
         let driven = process.pool.drive_unless(&process.clock, idle, first, interrupted.as_mut(), afterwards);
         let (first, runtime) = driven?;
         acquire = match first? {
-            (rest, None) => rest,
+            (rest, None) => {
+                waits_for_others = true;
+                rest
+            }
             (rest, Some(owner)) => match rest.activate(owner)? {
                 Ok(owner) => return Ok((owner, Some(runtime))),
                 Err(rest) => rest,
             },
         };
     }
-    waits().map_err(Stop::Interrupted)?;
-    match runtimes::park_unless(acquire.finish(), interrupted) {
+    let mut waits = Some(|| waits().map_err(Break::Interrupted));
+    if let Some(waits) = waits.take_if(|_| waits_for_others) {
+        waits()?;
+    }
+    match runtimes::park_telling(acquire.finish(), waits, interrupted) {
         Ok(owner) => Ok((owner?, None)),
         Err(early) => {
             if matches!(early, Break::Interrupted(_)) {

@@ -56,6 +56,9 @@ const FRESH: Duration = Duration::from_millis(1);
 /// The interval between checks for an interruption: immediate for a user who presses Ctrl-C.
 const TICK: Duration = Duration::from_millis(25);
 
+/// The ticks after which a wait is late: longer than a call leaves a lock to others that were denied it.
+const LATE: u32 = 6;
+
 /// The turns of a runtime in which dropped connections are closed.
 const TURNS: usize = 8;
 
@@ -183,20 +186,35 @@ pub(crate) enum Break<E> {
 /// future is polled after each call.
 pub(crate) fn park_unless<T, E>(
     future: impl Future<Output = T>,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<T, E> {
+    park_telling(future, None::<fn() -> Result<(), E>>, interrupted)
+}
+
+/// Works as [`park_unless`], but calls `late`, if given, once that is so, and drops the future if it fails.
+pub(crate) fn park_telling<T, E>(
+    future: impl Future<Output = T>,
+    mut late: Option<impl FnOnce() -> Result<(), E>>,
     mut interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<T, E> {
+    let mut ticks = 0;
     let waker = Waker::from(Arc::new(Parked(thread::current())));
     let mut future = pin!(future);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return Ok(output);
         }
-        match &mut interrupted {
-            Some(interrupted) => {
-                thread::park_timeout(TICK);
-                interrupted()?;
-            }
-            None => thread::park(),
+        if let Some(late) = late.take_if(|_| ticks >= LATE) {
+            late()?;
+        }
+        if late.is_none() && interrupted.is_none() {
+            thread::park();
+            continue;
+        }
+        thread::park_timeout(TICK);
+        ticks += 1;
+        if let Some(interrupted) = &mut interrupted {
+            interrupted()?;
         }
     }
 }
