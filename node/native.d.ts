@@ -329,6 +329,9 @@ export interface NodeFinding {
   message: string
 }
 
+/** Returns the same as text. */
+export declare function openMetrics(): string
+
 /** Starts a release. Drops the object, unless it is to be `kept` for a watch. */
 export declare function release(queue: number, lock: number, kept: boolean): Started
 

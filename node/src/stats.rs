@@ -84,6 +84,12 @@ pub fn stats() -> Vec<NativeMetric> {
     redlock::stats().metrics.into_iter().map(NativeMetric::from).collect()
 }
 
+/// Returns the same as text.
+#[napi(catch_unwind)]
+pub fn open_metrics() -> String {
+    redlock::stats().to_openmetrics()
+}
+
 /// Counts the first `most` names of locks apart from now on.
 #[napi(catch_unwind)]
 pub fn count_by_name(most: i64) {

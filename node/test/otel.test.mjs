@@ -17,26 +17,26 @@ import { fresh, Server, until } from "./servers.mjs";
 
 /** The names that every language exports, and what they are for Prometheus. */
 const SERIES = {
-  redlock_acquire_duration_seconds_bucket_total: "counter",
-  redlock_acquire_duration_seconds_count_total: "counter",
-  redlock_acquire_duration_seconds_sum_total: "counter",
+  redlock_acquire_duration_seconds_bucket: "gauge",
+  redlock_acquire_duration_seconds_count: "gauge",
+  redlock_acquire_duration_seconds_sum: "gauge",
   redlock_events_dropped_total: "counter",
   redlock_held: "gauge",
-  redlock_hold_duration_seconds_bucket_total: "counter",
-  redlock_hold_duration_seconds_count_total: "counter",
-  redlock_hold_duration_seconds_sum_total: "counter",
+  redlock_hold_duration_seconds_bucket: "gauge",
+  redlock_hold_duration_seconds_count: "gauge",
+  redlock_hold_duration_seconds_sum: "gauge",
   redlock_lost_total: "counter",
   redlock_node_connections_total: "counter",
-  redlock_node_duration_seconds_bucket_total: "counter",
-  redlock_node_duration_seconds_count_total: "counter",
-  redlock_node_duration_seconds_sum_total: "counter",
+  redlock_node_duration_seconds_bucket: "gauge",
+  redlock_node_duration_seconds_count: "gauge",
+  redlock_node_duration_seconds_sum: "gauge",
   redlock_node_evicts: "gauge",
   redlock_node_up: "gauge",
   redlock_releases_pending: "gauge",
   redlock_releases_total: "counter",
-  redlock_renewal_margin_ratio_bucket_total: "counter",
-  redlock_renewal_margin_ratio_count_total: "counter",
-  redlock_renewal_margin_ratio_sum_total: "counter",
+  redlock_renewal_margin_ratio_bucket: "gauge",
+  redlock_renewal_margin_ratio_count: "gauge",
+  redlock_renewal_margin_ratio_sum: "gauge",
   redlock_renewals_total: "counter",
   redlock_waiting: "gauge",
 };
@@ -159,12 +159,12 @@ test("Prometheus scrapes a running program", async (t) => {
   assert.equal(of("redlock_node_up", {}), 1);
   assert.equal(of("redlock_releases_total", { outcome: "released" }), 3);
   const acquired = { outcome: "acquired", contended: "false" };
-  assert.equal(of("redlock_acquire_duration_seconds_count_total", acquired), 5);
-  assert.equal(of("redlock_acquire_duration_seconds_count_total", { outcome: "timeout" }), 1);
-  assert.ok(of("redlock_acquire_duration_seconds_sum_total", { outcome: "timeout" }) > 0.05);
-  assert.equal(of("redlock_acquire_duration_seconds_bucket_total", { ...acquired, le: "+Inf" }), 5);
-  assert.equal(of("redlock_acquire_duration_seconds_bucket_total", { outcome: "timeout", le: "0.0001" }), 0);
-  assert.ok(of("redlock_node_duration_seconds_count_total", { script: "acquire" }) > 0);
+  assert.equal(of("redlock_acquire_duration_seconds_count", acquired), 5);
+  assert.equal(of("redlock_acquire_duration_seconds_count", { outcome: "timeout" }), 1);
+  assert.ok(of("redlock_acquire_duration_seconds_sum", { outcome: "timeout" }) > 0.05);
+  assert.equal(of("redlock_acquire_duration_seconds_bucket", { ...acquired, le: "+Inf" }), 5);
+  assert.equal(of("redlock_acquire_duration_seconds_bucket", { outcome: "timeout", le: "0.0001" }), 0);
+  assert.ok(of("redlock_node_duration_seconds_count", { script: "acquire" }) > 0);
   const nodes = new Set(series.flatMap(({ labels }) => labels.node ?? []));
   assert.equal(nodes.size, 1);
 
@@ -201,6 +201,7 @@ function reader() {
   const meter = {
     createObservableGauge: instrument,
     createObservableCounter: instrument,
+    createObservableUpDownCounter: instrument,
     addBatchObservableCallback: (callback, instruments) => callbacks.set(callback, instruments),
     removeBatchObservableCallback: (callback) => callbacks.delete(callback),
   };

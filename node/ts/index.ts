@@ -59,7 +59,7 @@ export {
 export type { RedlockEvent } from "./events.js";
 export { type AcquireOptions, Lock, type TryOptions } from "./lock.js";
 export type { Locked, LockedOptions, NameOf } from "./locked.js";
-export { countByName, type Histogram, type Metric, type Point, stats } from "./stats.js";
+export { countByName, type Histogram, type Metric, openMetrics, type Point, stats } from "./stats.js";
 
 let client: Redlock | undefined;
 

@@ -51,8 +51,8 @@ const OPTIONS: Kinds = {
   tracerProvider: { says: "a TracerProvider", fits: (value) => has(value, "getTracer") },
 };
 
-/** The parts of a histogram, each a counter of its own. */
-const PARTS = ["_bucket_total", "_sum_total", "_count_total"];
+/** The parts of a histogram, each an instrument of its own. */
+const PARTS = ["_bucket", "_sum", "_count"];
 
 /** The errors of an acquire that are a failure. That others hold the lock is an answer. */
 const FAILURES: readonly ErrorCode[] = [
@@ -76,9 +76,10 @@ let ends: (() => void)[] = [];
 /**
  * Exports the metrics of this process, and traces locks in this thread.
  *
- * Metrics have the names of {@link stats}. A histogram is three counters, `…_bucket_total` with the label `le`,
- * `…_sum_total` and `…_count_total`, because its observations are counted before a meter sees them. They are those of
- * the whole process, so a worker thread is best given no meter provider. With many nodes or names, a view with a larger
+ * Metrics have the names of {@link stats}. A histogram is three instruments, `…_bucket` with the label `le`, `…_sum` and
+ * `…_count`, because its observations are counted before a meter sees them. They only grow, but are up-down counters,
+ * because exporters add `_total` to the names of counters. Metrics are those of the whole process, so a worker thread is
+ * best given no meter provider. With many nodes or names, a view with a larger
  * `aggregationCardinalityLimit` lets the SDK keep more than 2 000 series of a metric.
  *
  * Two spans are children of the span in which a lock is acquired. `redlock.acquire` lasts as long as the call, with the
@@ -143,13 +144,10 @@ function measure(meter: Meter): () => void {
 function instrumentsOf(meter: Meter): Map<string, Observable> {
   const made = new Map<string, Observable>();
   for (const [name, { kind, about: description }] of Object.entries(stats())) {
-    if (kind === "gauge") {
-      made.set(name, meter.createObservableGauge(name, { description }));
-      continue;
-    }
-    for (const part of kind === "histogram" ? PARTS : [""]) {
-      made.set(name + part, meter.createObservableCounter(name + part, { description }));
-    }
+    if (kind === "gauge") made.set(name, meter.createObservableGauge(name, { description }));
+    if (kind === "counter") made.set(name, meter.createObservableCounter(name, { description }));
+    if (kind !== "histogram") continue;
+    for (const part of PARTS) made.set(name + part, meter.createObservableUpDownCounter(name + part, { description }));
   }
   return made;
 }
@@ -167,11 +165,11 @@ function* numbers({ points }: Metric): Generator<Sample> {
     if (value !== undefined) yield { part: "", labels, value };
     if (histogram === undefined) continue;
     for (const { le, count } of histogram.buckets) {
-      const end = le === Number.POSITIVE_INFINITY ? "+Inf" : String(le);
-      yield { part: "_bucket_total", labels: { ...labels, le: end }, value: count };
+      const end = le === Number.POSITIVE_INFINITY ? "+Inf" : Number.isInteger(le) ? le.toFixed(1) : String(le);
+      yield { part: "_bucket", labels: { ...labels, le: end }, value: count };
     }
-    yield { part: "_sum_total", labels, value: histogram.sum };
-    yield { part: "_count_total", labels, value: histogram.count };
+    yield { part: "_sum", labels, value: histogram.sum };
+    yield { part: "_count", labels, value: histogram.count };
   }
 }
 

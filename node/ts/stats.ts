@@ -1,6 +1,6 @@
 /** The metrics of the process. */
 
-import { countByName as countNatively, stats as read } from "#native";
+import { countByName as countNatively, stats as read, openMetrics as readText } from "#native";
 import { expect } from "./validate.js";
 
 /** Observations by size. */
@@ -53,6 +53,21 @@ const WHOLE = {
  */
 export function stats(): Record<string, Metric> {
   return Object.fromEntries(read().map(({ name, ...metric }) => [name, metric]));
+}
+
+/**
+ * Returns the metrics of {@link stats} in the text format of OpenMetrics 1.0, which Prometheus and most agents scrape. A
+ * web server sends it as `application/openmetrics-text; version=1.0.0; charset=utf-8`.
+ *
+ * Histograms have the series `<name>_bucket` with the label `le`, `<name>_sum` and `<name>_count`.
+ *
+ * @example
+ * ```ts
+ * console.log(openMetrics());
+ * ```
+ */
+export function openMetrics(): string {
+  return readText();
 }
 
 /**

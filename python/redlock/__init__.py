@@ -55,7 +55,7 @@ from redlock.errors import (
 )
 from redlock.inspection import LockView, NodeView
 from redlock.leadership import Leader
-from redlock.metrics import Histogram, Metric, Point, count_by_name, stats
+from redlock.metrics import Histogram, Metric, Point, Stats, count_by_name, stats
 from redlock.options import (
     ClientOptions,
     Credentials,
@@ -103,6 +103,7 @@ __all__ = [
     "Redlock",
     "RedlockError",
     "Skipped",
+    "Stats",
     "__version__",
     "configure",
     "count_by_name",

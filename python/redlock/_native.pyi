@@ -32,13 +32,16 @@ __version__: str
 
 def command_line(arguments: Sequence[str]) -> NoReturn: ...
 def shutdown() -> None: ...
-def stats() -> list[
-    tuple[
-        str,
-        Literal["counter", "gauge", "histogram"],
-        str,
-        list[tuple[dict[str, str], float | tuple[int, float, tuple[tuple[float, int], ...]]]],
-    ]
+def stats() -> tuple[
+    list[
+        tuple[
+            str,
+            Literal["counter", "gauge", "histogram"],
+            str,
+            list[tuple[dict[str, str], float | tuple[int, float, tuple[tuple[float, int], ...]]]],
+        ]
+    ],
+    str,
 ]: ...
 def count_by_name(most: int) -> None: ...
 

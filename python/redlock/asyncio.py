@@ -48,7 +48,7 @@ from redlock.errors import (
 )
 from redlock.inspection import LockView, NodeView
 from redlock.leadership import Candidate, Leader, is_end, is_lost, is_outage, leader_of
-from redlock.metrics import Histogram, Metric, Point, count_by_name, stats
+from redlock.metrics import Histogram, Metric, Point, Stats, count_by_name, stats
 from redlock.options import (
     ClientOptions,
     Credentials,
@@ -96,6 +96,7 @@ __all__ = [
     "Redlock",
     "RedlockError",
     "Skipped",
+    "Stats",
     "configure",
     "count_by_name",
     "diagnose",

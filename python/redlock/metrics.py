@@ -5,7 +5,7 @@ from typing import Literal
 
 from redlock import _native
 
-__all__ = ["Histogram", "Metric", "Point", "count_by_name", "stats"]
+__all__ = ["Histogram", "Metric", "Point", "Stats", "count_by_name", "stats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,25 @@ class Metric:
     """The values, each with other labels. A histogram without an observation has none."""
 
 
-def stats() -> dict[str, Metric]:
+class Stats(dict[str, Metric]):
+    """All metrics of this process at one moment, by name."""
+
+    _text: str
+
+    def to_openmetrics(self) -> str:
+        """Return them in the text format of OpenMetrics 1.0, which Prometheus and most agents scrape.
+
+        A web server sends it as `application/openmetrics-text; version=1.0.0; charset=utf-8`. Histograms have the
+        series `<name>_bucket` with the label `le`, `<name>_sum` and `<name>_count`.
+
+        >>> import redlock
+        >>> "# TYPE redlock_held gauge" in redlock.stats().to_openmetrics()
+        True
+        """
+        return self._text
+
+
+def stats() -> Stats:
     """Return all metrics of this process by name: what happened since its start, and what is there now.
 
     Sends nothing, takes some microseconds, and may be called at any time. A forked child begins with zeros.
@@ -67,10 +85,12 @@ def stats() -> dict[str, Metric]:
     ...     redlock.stats()["redlock_held"].points[0].value >= 1
     True
     """
-    return {
-        name: Metric(name, kind, about, tuple(Point(labels, _value(value)) for labels, value in points))
-        for name, kind, about, points in _native.stats()
-    }
+    metrics, text = _native.stats()
+    snapshot = Stats()
+    for name, kind, about, points in metrics:
+        snapshot[name] = Metric(name, kind, about, tuple(Point(labels, _value(value)) for labels, value in points))
+    snapshot._text = text  # noqa: SLF001 - it is made here
+    return snapshot
 
 
 def _value(value: float | tuple[int, float, tuple[tuple[float, int], ...]]) -> float | Histogram:

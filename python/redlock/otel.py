@@ -4,9 +4,9 @@
 
     otel.instrument()
 
-Each metric of `redlock.stats` becomes an observable instrument of the same name. A histogram becomes three counters
-that only grow: `<name>_bucket_total` with the label `le`, `<name>_sum_total` and `<name>_count_total`, because
-OpenTelemetry cannot observe a histogram that was counted elsewhere.
+Each metric of `redlock.stats` becomes an observable instrument of the same name. OpenTelemetry cannot observe a histogram
+that was counted elsewhere, so a histogram becomes three instruments: `<name>_bucket` with the label `le`, `<name>_sum` and
+`<name>_count`. They only grow, but are up-down counters, because exporters add `_total` to the names of counters.
 
 Each acquire makes a span `redlock.acquire`, and each hold a span `redlock.hold`, which ends at the release or at the
 loss. Both are children of the span that is current where the lock is acquired. Without `instrument` there is neither a
@@ -133,10 +133,16 @@ def _observe_with(given: MeterProvider | None) -> None:
         return
     _made_with.add(provider())
     meter = metrics.get_meter(_SCOPE, __version__, meter_provider=given)
+    make = {
+        "gauge": meter.create_observable_gauge,
+        "counter": meter.create_observable_counter,
+        "histogram": meter.create_observable_up_down_counter,
+    }
     for metric in stats().values():
         for instrument, read in _instruments(metric).items():
-            make = meter.create_observable_gauge if metric.kind == "gauge" else meter.create_observable_counter
-            make(instrument, [_observer(provider, instrument, metric.name, read)], description=metric.about)
+            make[metric.kind](
+                instrument, [_observer(provider, instrument, metric.name, read)], description=metric.about
+            )
 
 
 Read = Callable[[Metric], Iterable[Observation]]
@@ -146,7 +152,7 @@ def _instruments(metric: Metric) -> dict[str, Read]:
     """Return the instruments that a metric becomes, by name."""
     if metric.kind != "histogram":
         return {metric.name: _values}
-    return {f"{metric.name}_{part}_total": read for part, read in _PARTS.items()}
+    return {f"{metric.name}_{part}": read for part, read in _PARTS.items()}
 
 
 def _observer(
@@ -180,7 +186,7 @@ def _histograms(metric: Metric) -> Iterable[tuple[Histogram, dict[str, str]]]:
 
 def _buckets(metric: Metric) -> Iterable[Observation]:
     return [
-        Observation(count, {**labels, "le": "+Inf" if math.isinf(end) else f"{end:g}"})
+        Observation(count, {**labels, "le": "+Inf" if math.isinf(end) else str(end)})
         for histogram, labels in _histograms(metric)
         for end, count in histogram.buckets
     ]

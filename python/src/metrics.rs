@@ -6,10 +6,12 @@ use redlock::{Metric, Point, PointValue};
 
 use crate::convert::Most;
 
-/// Return all metrics of this process: for each its name, kind, sentence and points.
+/// Return all metrics of this process, each with its name, kind, sentence and points, and the same as text.
 #[pyfunction]
-pub(crate) fn stats(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyTuple>>> {
-    redlock::stats().metrics.iter().map(|metric| metric_to_python(py, metric)).collect()
+pub(crate) fn stats(py: Python<'_>) -> PyResult<(Vec<Bound<'_, PyTuple>>, String)> {
+    let stats = redlock::stats();
+    let metrics = stats.metrics.iter().map(|metric| metric_to_python(py, metric)).collect::<PyResult<_>>()?;
+    Ok((metrics, stats.to_openmetrics()))
 }
 
 /// Have the first `most` names counted each by itself from now on.

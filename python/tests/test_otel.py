@@ -533,12 +533,7 @@ def test_no_secret_is_exported(name: str) -> None:
 
 NAMES_OF_INSTRUMENTS = {
     *(name for name, kind in KINDS.items() if kind != "histogram"),
-    *(
-        f"{name}_{part}_total"
-        for name, kind in KINDS.items()
-        if kind == "histogram"
-        for part in ("bucket", "sum", "count")
-    ),
+    *(f"{name}_{part}" for name, kind in KINDS.items() if kind == "histogram" for part in ("bucket", "sum", "count")),
 }
 
 
@@ -580,11 +575,11 @@ def test_instruments_observe_what_stats_returns(
     assert set(collected) == NAMES_OF_INSTRUMENTS
     assert collected["redlock_node_up"][labels(node=server.url)] == 1
     acquires, acquired = "redlock_acquire_duration_seconds", {"outcome": "acquired", "contended": "false"}
-    assert collected[f"{acquires}_sum_total"][labels(**acquired)] > 0
-    count = collected[f"{acquires}_count_total"][labels(**acquired)]
-    buckets = collected[f"{acquires}_bucket_total"]
+    assert collected[f"{acquires}_sum"][labels(**acquired)] > 0
+    count = collected[f"{acquires}_count"][labels(**acquired)]
+    buckets = collected[f"{acquires}_bucket"]
     assert buckets[labels(**acquired, le="+Inf")] == count >= 2
-    for end in ("0.0001", "0.0025", "1", "300"):
+    for end in ("0.0001", "0.0025", "1.0", "300.0"):
         assert 0 <= buckets[labels(**acquired, le=end)] <= count
 
 
@@ -598,9 +593,9 @@ def test_the_parts_of_a_histogram_are_of_one_moment(
 
     def collect() -> None:
         collected = observed(reader)
-        counts = collected.get("redlock_hold_duration_seconds_count_total", {})
+        counts = collected.get("redlock_hold_duration_seconds_count", {})
         for each, count in counts.items():
-            buckets = collected["redlock_hold_duration_seconds_bucket_total"]
+            buckets = collected["redlock_hold_duration_seconds_bucket"]
             assert buckets[each | labels(le="+Inf")] == count
 
     over = threading.Event()
@@ -618,11 +613,11 @@ def test_each_collection_is_fresh(reader: InMemoryMetricReader, client: redlock.
     for _ in range(3):
         with client.lock(name):
             pass
-        counts = [observed(reader)["redlock_acquire_duration_seconds_count_total"].values() for _ in range(2)]
+        counts = [observed(reader)["redlock_acquire_duration_seconds_count"].values() for _ in range(2)]
         assert list(counts[0]) == list(counts[1])
         with client.lock(name):
             pass
-        after = observed(reader)["redlock_acquire_duration_seconds_count_total"].values()
+        after = observed(reader)["redlock_acquire_duration_seconds_count"].values()
         assert sum(after) == sum(counts[1]) + 1
 
 
@@ -721,9 +716,9 @@ sys.stdin.read()
 
     assert set(samples) >= NAMES_OF_INSTRUMENTS
     acquired = {"name": name, "outcome": "acquired", "contended": "false"}
-    assert value("redlock_acquire_duration_seconds_count_total", **acquired) == 5
-    assert value("redlock_acquire_duration_seconds_bucket_total", **acquired, le="+Inf") == 5
-    assert value("redlock_acquire_duration_seconds_sum_total", **acquired) > 0
+    assert value("redlock_acquire_duration_seconds_count", **acquired) == 5
+    assert value("redlock_acquire_duration_seconds_bucket", **acquired, le="+Inf") == 5
+    assert value("redlock_acquire_duration_seconds_sum", **acquired) > 0
     assert value("redlock_held", name=f"{name}-held") == 1
     assert value("redlock_lost_total", name=f"{name}-lost", reason="taken") == 1
     assert value("redlock_node_up", node=server.url) == 1

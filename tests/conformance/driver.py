@@ -220,8 +220,12 @@ class Driver:
 
     def stats(self) -> Json:
         """The metrics of the process by name."""
-        metrics: Json = self.call("stats")["metrics"]
-        return metrics
+        return self.snapshot()[0]
+
+    def snapshot(self) -> tuple[Json, str]:
+        """The same, and the text that stands for them in the format of OpenMetrics."""
+        told = self.call("stats")
+        return told["metrics"], told["openmetrics"]
 
     def events(self) -> list[Json]:
         """What the process has logged since the last call."""

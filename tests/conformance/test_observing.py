@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Driver, Json, LockError, table
@@ -59,6 +60,42 @@ def test_every_metric_is_there_from_the_start(drivers: Drivers, face: str) -> No
     assert {point["labels"]["reason"]: point["value"] for point in lost} == dict.fromkeys(
         table("errors")["lost_reasons"], 0
     )
+
+
+def samples(metrics: Json) -> set[tuple[str, frozenset[tuple[str, str]], float]]:
+    """What the text must have: each sample with its labels and its value."""
+    found = set[tuple[str, frozenset[tuple[str, str]], float]]()
+    for name, metric in metrics.items():
+        for point in metric["points"]:
+            labels = frozenset(point["labels"].items())
+            if "value" in point:
+                found.add((name, labels, point["value"]))
+                continue
+            found |= {(f"{name}_sum", labels, point["sum"]), (f"{name}_count", labels, point["count"])}
+            for end, inside in point["buckets"]:
+                le = "+Inf" if end is None else str(float(end))
+                found.add((f"{name}_bucket", labels | {("le", le)}, inside))
+    return found
+
+
+@every_face
+def test_the_metrics_as_text_are_the_same(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    driver = drivers.start(face)
+    driver.call("count_by_name", most=MANY)
+    lock = driver.client(node.urls).lock(f'{name} "quoted" \\ and more\n')
+    lock.acquire()
+    lock.release()
+    metrics, text = driver.snapshot()
+    families = list(text_string_to_metric_families(text))
+    kinds = {name.removesuffix("_total"): (metric["kind"], metric["about"]) for name, metric in metrics.items()}
+    assert {family.name: (family.type, family.documentation) for family in families} == kinds
+    told = [
+        (sample.name, frozenset(sample.labels.items()), sample.value)
+        for family in families
+        for sample in family.samples
+    ]
+    assert len(told) == len(set(told))
+    assert set(told) == samples(metrics)
 
 
 @every_face

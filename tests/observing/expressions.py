@@ -32,7 +32,7 @@ VARIABLES = {"$__rate_interval": "5m", "$job": ".*"}
 FROM_SCRAPES = frozenset({"job", "instance"})
 """The labels that Prometheus adds."""
 
-PARTS = ("_bucket_total", "_sum_total", "_count_total")
+PARTS = ("_bucket", "_sum", "_count")
 """What becomes of the name of a histogram."""
 
 
@@ -69,5 +69,5 @@ def exported(metrics: dict[str, Metric]) -> dict[str, frozenset[str]]:
             found[name] = metric.labels
             continue
         for part in PARTS:
-            found[name + part] = metric.labels | ({"le"} if part == "_bucket_total" else set())
+            found[name + part] = metric.labels | ({"le"} if part == "_bucket" else set())
     return found

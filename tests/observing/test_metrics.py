@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 import redlock
@@ -27,7 +30,7 @@ print(json.dumps({name: [[point.labels, point.value] for point in stats[name].po
 
 
 @pytest.fixture(scope="module")
-def stats() -> Mapping[str, redlock.Metric]:
+def stats() -> redlock.Stats:
     """What a process counts whose locks were acquired, waited for, renewed, released and lost."""
     with Server() as server, redlock.Redlock(server.url, ttl=TTL_S) as client:
         lock, other = client.lock("a"), client.lock("a")
@@ -81,6 +84,17 @@ def test_the_page_has_every_script_once() -> None:
 def test_what_is_told_of_a_hold(stats: Mapping[str, redlock.Metric]) -> None:
     numbers = {name: [point.value for point in stats[name].points] for name in ("redlock_held", "redlock_waiting")}
     assert numbers == {"redlock_held": [1], "redlock_waiting": [0]}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="conformance/test_observing.py asks another parser")
+def test_prometheus_reads_the_text(stats: redlock.Stats, tmp_path: Path) -> None:
+    """Its tool wants to know when each sample was taken."""
+    text = re.sub(r"^([^#].*)$", r"\1 1700000000", stats.to_openmetrics(), flags=re.M)
+    (tmp_path / "metrics").write_text(text)
+    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", tmp_path / "metrics", tmp_path / "blocks"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [*(tmp_path / "blocks").iterdir()], done.stdout
 
 
 @pytest.mark.parametrize("expression", expressions())

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as classic
 
 from examples.program import NODE_PACKAGES, ROOT, Running, interpreted, link_packages
 from observing.expressions import exported
@@ -30,7 +31,12 @@ HEARD = {
 """What a program with this in it says of a node that may evict."""
 
 COUNTED = {"python": "redlock.stats()", "js": "stats }"}
-SCRAPED = {"python": "start_http_server", "js": "PrometheusExporter"}
+SCRAPED = [
+    ("python", "start_http_server"),
+    ("js", "PrometheusExporter"),
+    ("python", "HTTPServer"),
+    ("js", "openMetrics"),
+]
 
 
 @pytest.fixture
@@ -49,8 +55,8 @@ def running(server: Server, directory: Path, language: str, code: str) -> Runnin
 
 def test_every_program_is_run() -> None:
     found = re.findall(r"^```(\w+)", PAGE, re.M)
-    run = [HEARD, COUNTED, SCRAPED]
-    assert {language: found.count(language) for language in ("python", "js")} == {"python": len(run), "js": len(run)}
+    run = [*HEARD, *COUNTED, *(language for language, _ in SCRAPED)]
+    assert all(found.count(language) == run.count(language) for language in ("python", "js"))
 
 
 @pytest.mark.parametrize("language", HEARD)
@@ -76,18 +82,19 @@ def test_what_is_counted(server: Server, tmp_path: Path, language: str) -> None:
 def scraped(port: int) -> dict[str, list[tuple[dict[str, str], float]]]:
     """What Prometheus would get, by its own parser: the labels and values of each name."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-        text = answer.read().decode()
+        text, kind = answer.read().decode(), answer.headers.get_content_type()
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
-    for family in text_string_to_metric_families(text):
+    parse = openmetrics.text_string_to_metric_families if kind == "application/openmetrics-text" else classic
+    for family in parse(text):
         for sample in family.samples:
             found.setdefault(sample.name, []).append((sample.labels, sample.value))
     return found
 
 
-@pytest.mark.parametrize("language", SCRAPED)
-def test_what_prometheus_scrapes(server: Server, tmp_path: Path, language: str) -> None:
+@pytest.mark.parametrize(("language", "word"), SCRAPED)
+def test_what_prometheus_scrapes(server: Server, tmp_path: Path, language: str, word: str) -> None:
     port = free_port()
-    code = program(language, SCRAPED[language])
+    code = program(language, word)
     assert PORT in code
     with running(server, tmp_path, language, code.replace(PORT, str(port))) as page:
         page.wait_for_work()
@@ -98,7 +105,7 @@ def test_what_prometheus_scrapes(server: Server, tmp_path: Path, language: str) 
     assert ours <= known.keys()
     assert {name for name in known if not name.startswith(("redlock_renewal_margin", "redlock_hold"))} <= ours
     assert [value for _, value in samples["redlock_held"]] == [1]
-    acquired = samples["redlock_acquire_duration_seconds_count_total"]
+    acquired = samples["redlock_acquire_duration_seconds_count"]
     assert [value for labels, value in acquired if labels["outcome"] == "acquired"] == [1]
-    buckets = samples["redlock_acquire_duration_seconds_bucket_total"]
+    buckets = samples["redlock_acquire_duration_seconds_bucket"]
     assert [value for labels, value in buckets if labels["le"] == "+Inf"] == [1]

@@ -9,7 +9,7 @@ import promql_parser
 import pytest
 
 from observing.expressions import DASHBOARD, PANELS, RULES, TESTS, expressions
-from observing.told import quoted, rows
+from observing.told import PAGE, quoted, rows
 
 WIDTH = 24
 """The columns of a dashboard."""
@@ -43,9 +43,11 @@ def test_the_page_lists_the_alerts() -> None:
     assert told == [(rule["alert"], rule["labels"]["severity"]) for rule in RULES]
 
 
-def test_what_alerts_point_to_is_on_the_page() -> None:
-    pages = {rule["annotations"]["runbook_url"] for rule in RULES}
-    assert {page.rsplit("/", 1)[1] for page in pages} == {"observing.md#dashboard-and-alerts"}
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+def test_each_alert_points_to_its_runbook(rule: dict[str, Any]) -> None:
+    page, _, anchor = rule["annotations"]["runbook_url"].rpartition("/")[2].partition("#")
+    assert (page, anchor) == ("observing.md", rule["alert"].lower())
+    assert f"\n### {rule['alert']}\n" in PAGE
 
 
 def test_the_only_data_source_is_a_variable() -> None:

@@ -9,6 +9,7 @@ pub(crate) mod election;
 pub(crate) mod guard;
 pub(crate) mod inspect;
 pub(crate) mod lock;
+pub(crate) mod openmetrics;
 pub(crate) mod operator;
 #[cfg(feature = "metrics")]
 pub(crate) mod publish;

@@ -2,13 +2,14 @@
 
 use metrics::Label;
 
+use crate::api::openmetrics::le;
 use crate::api::stats::{Metric, MetricKind, Point, PointValue, stats};
 
 /// Sets the counters and gauges of the `metrics` facade to the present [`stats`](crate::stats), for the exporter that the
 /// program has installed. Call it before each scrape, or every few seconds.
 ///
-/// A histogram becomes three series: `<name>_bucket_total` with the label `le`, `<name>_count_total` and
-/// `<name>_sum_total`. The sum is a gauge for the facade, whose counters are integers.
+/// A histogram becomes three series, named as in [`OpenMetrics`](crate::Stats::to_openmetrics): `<name>_bucket` with the
+/// label `le`, `<name>_count` and `<name>_sum`. The sum is a gauge for the facade, whose counters are integers.
 ///
 /// Only with the feature `metrics`.
 ///
@@ -34,12 +35,11 @@ fn publish(metric: &Metric, point: &Point) {
         PointValue::Number(number) => metrics::counter!(metric.name, labels).absolute(whole(*number)),
         PointValue::Histogram { count, sum, buckets } => {
             for (end, inside) in buckets {
-                let end = if end.is_finite() { end.to_string() } else { "+Inf".to_owned() };
-                let labels: Vec<_> = labels.iter().cloned().chain([Label::new("le", end)]).collect();
-                metrics::counter!(format!("{}_bucket_total", metric.name), labels).absolute(*inside);
+                let labels: Vec<_> = labels.iter().cloned().chain([Label::new("le", le(*end))]).collect();
+                metrics::counter!(format!("{}_bucket", metric.name), labels).absolute(*inside);
             }
-            metrics::counter!(format!("{}_count_total", metric.name), labels.clone()).absolute(*count);
-            metrics::gauge!(format!("{}_sum_total", metric.name), labels).set(*sum);
+            metrics::counter!(format!("{}_count", metric.name), labels.clone()).absolute(*count);
+            metrics::gauge!(format!("{}_sum", metric.name), labels).set(*sum);
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::error::LostReason;
 use crate::net::node::endpoint::Endpoint;
 use crate::process::metrics::{self, AcquireEnd, Counts, HoldEnd, Metrics, ReleaseEnd, RenewalEnd};
 use crate::process::{Process, events};
+use crate::sys::clock::Moment;
 use crate::sys::histogram::Reading;
 
 /// All metrics of this process at one moment; see [`stats`].
@@ -104,7 +105,7 @@ pub enum PointValue {
 pub fn stats() -> Stats {
     let process = Process::current();
     let mut metrics = of_locks(&process.metrics);
-    metrics.extend(of_nodes(&process.endpoints()));
+    metrics.extend(of_nodes(&process.endpoints(), process.environment().clock.now()));
     let lost = Point::number(Vec::new(), events::lost());
     metrics.push(counter("redlock_events_dropped_total", "Events that were lost before they were logged.", vec![lost]));
     Stats { metrics }
@@ -221,8 +222,8 @@ fn of_locks(metrics: &Metrics) -> Vec<Metric> {
     ]
 }
 
-fn of_nodes(endpoints: &[(String, Arc<Endpoint>)]) -> Vec<Metric> {
-    let each = |read: fn(&Endpoint) -> Option<u64>| {
+fn of_nodes(endpoints: &[(String, Arc<Endpoint>)], now: Moment) -> Vec<Metric> {
+    let each = |read: &dyn Fn(&Endpoint) -> Option<u64>| {
         let point = |(node, endpoint): &(String, Arc<Endpoint>)| {
             Some(Point::number(vec![("node", node.clone())], read(endpoint)?))
         };
@@ -236,24 +237,24 @@ fn of_nodes(endpoints: &[(String, Arc<Endpoint>)]) -> Vec<Metric> {
     vec![
         gauge(
             "redlock_node_up",
-            "Whether the node answered when it was asked last: 1, or 0 if not.",
-            each(|endpoint| endpoint.traffic.is_up().map(u64::from)),
+            "Whether the node answered when it was asked last: 1, or 0 if not. Left out if that was over a minute ago.",
+            each(&|endpoint| endpoint.is_up(now).map(u64::from)),
         ),
         gauge(
             "redlock_node_evicts",
             "Whether the node may evict locks when its memory is short: 1, or 0 if not.",
-            each(|endpoint| Some(u64::from(endpoint.traffic.evicts()))),
+            each(&|endpoint| Some(u64::from(endpoint.traffic.evicts()))),
         ),
         histogram("redlock_node_duration_seconds", "How long a node took to answer, by script.", took),
         counter(
             "redlock_node_connections_total",
             "Connections that were made to the node.",
-            each(|endpoint| Some(endpoint.traffic.connections())),
+            each(&|endpoint| Some(endpoint.traffic.connections())),
         ),
         gauge(
             "redlock_releases_pending",
             "Releases that the node has not answered yet.",
-            each(|endpoint| Some(endpoint.traffic.pending())),
+            each(&|endpoint| Some(endpoint.traffic.pending())),
         ),
     ]
 }

@@ -49,6 +49,7 @@ fn metrics() {
     let snapshot: Stats = stats();
     let metric: &Metric = Stats::metric(&snapshot, "redlock_held").unwrap();
     let _: &'static str = MetricKind::as_str(metric.kind);
+    let _: String = Stats::to_openmetrics(&snapshot);
     let _: fn(usize) = count_by_name;
     let _: fn() = publish_metrics;
     let _ = (field!(Stats.metrics), field!(Metric.name), field!(Metric.kind), field!(Metric.about));
@@ -477,6 +478,7 @@ fn nothing_else_is_public() {
         include_str!("../../src/protocol/diagnosis.rs"),
         include_str!("../../src/protocol/quorum.rs"),
         include_str!("../../src/error.rs"),
+        include_str!("../../src/api/openmetrics.rs"),
         include_str!("../../src/api/publish.rs"),
         include_str!("../../src/api/shutdown.rs"),
         include_str!("../../src/api/stats.rs"),

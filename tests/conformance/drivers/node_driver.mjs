@@ -134,7 +134,8 @@ const ops = {
     return { nodes: await clients.get(client).diagnose() };
   },
   stats() {
-    return { metrics: Object.fromEntries(Object.entries(library.stats()).map(([name, metric]) => [name, measured(metric)])) };
+    const metrics = Object.fromEntries(Object.entries(library.stats()).map(([name, metric]) => [name, measured(metric)]));
+    return { metrics, openmetrics: library.openMetrics() };
   },
   count_by_name({ most }) {
     library.countByName(most);

@@ -186,7 +186,9 @@ async def look(client: Any, op: str, /, **of: Any) -> Json:
         case "diagnose":
             return {"nodes": [dataclasses.asdict(diagnosis) for diagnosis in await done(client.diagnose())]}
         case "stats":
-            return {"metrics": {name: measured(metric) for name, metric in redlock.stats().items()}}
+            stats = redlock.stats()
+            metrics = {name: measured(metric) for name, metric in stats.items()}
+            return {"metrics": metrics, "openmetrics": stats.to_openmetrics()}
         case "count_by_name":
             redlock.count_by_name(of["most"])
         case "events":

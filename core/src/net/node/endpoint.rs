@@ -42,6 +42,10 @@ const KEPT: Duration = Duration::from_secs(24 * 3_600);
 /// The most endpoints remembered. Only those that clients name may be more.
 const MOST: usize = 1_024;
 
+/// How long it is known whether an endpoint answers. Less than alerts wait for, so that one failed call of a process that is
+/// idle afterwards does not set off any. Probing instead would keep connections of idle processes busy for a metric alone.
+const UP_FOR: Duration = Duration::from_secs(60);
+
 /// The endpoints of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Endpoints(Mutex<BTreeMap<Target, Arc<Endpoint>>>);
@@ -181,7 +185,13 @@ impl Endpoint {
     /// Records an answer.
     pub(crate) fn heard(&self, now: Moment) {
         self.last_answer.store(now.nanos(), Ordering::Relaxed);
-        self.traffic.record_reply();
+    }
+
+    /// Returns whether it answered when it was asked last; `None` if that was too long ago.
+    pub(crate) fn is_up(&self, now: Moment) -> Option<bool> {
+        let (answer, miss) = (self.last_answer(), self.last_miss());
+        let last = answer.max(miss);
+        (last != Moment::default() && now.since(last) < UP_FOR).then_some(answer > miss)
     }
 
     /// Returns when it answered last; the origin if never.
@@ -192,7 +202,6 @@ impl Endpoint {
     /// Records that it did not answer in time, or could not be reached.
     pub(crate) fn missed(&self, now: Moment) {
         self.last_miss.store(now.nanos(), Ordering::Relaxed);
-        self.traffic.record_timeout();
     }
 
     /// Records that a call which asked at that time ended before an answer was due.
@@ -207,8 +216,11 @@ impl Endpoint {
     /// that had no time for an answer began to ask less than `limit` ago.
     pub(crate) fn is_answering(&self, now: Moment, limit: Duration) -> bool {
         let (last, owing) = (self.last_answer(), self.owing_since());
-        let missed = Moment::from_nanos(self.last_miss.load(Ordering::Relaxed));
-        last != Moment::default() && missed <= last && (owing <= last || now < owing.after(limit))
+        last != Moment::default() && self.last_miss() <= last && (owing <= last || now < owing.after(limit))
+    }
+
+    fn last_miss(&self) -> Moment {
+        Moment::from_nanos(self.last_miss.load(Ordering::Relaxed))
     }
 
     fn owing_since(&self) -> Moment {
@@ -465,6 +477,18 @@ mod tests {
         for (name, before, now, expected) in cases {
             assert_eq!(now.may_have_forgotten(&before), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn whether_it_is_up_is_not_known_before_it_was_asked_and_a_minute_after() {
+        let (endpoint, minute) = (Endpoint::new(true, at(0)), Duration::from_secs(60));
+        assert_eq!(endpoint.is_up(at(0)), None);
+        endpoint.heard(at(1));
+        assert_eq!([endpoint.is_up(at(1)), endpoint.is_up(at(1).after(minute))], [Some(true), None]);
+        endpoint.missed(at(2));
+        assert_eq!([endpoint.is_up(at(2)), endpoint.is_up(at(2).after(minute))], [Some(false), None]);
+        endpoint.heard(at(3));
+        assert_eq!(endpoint.is_up(at(3)), Some(true));
     }
 
     #[test]

@@ -1,22 +1,17 @@
-//! The metrics of one endpoint, in plain atomics that are always on: whether it answers, how fast, and how many releases
-//! are pending there.
+//! The metrics of one endpoint, in plain atomics that are always on: how fast it answers, and how many releases are
+//! pending there. The endpoint itself knows when it answered last.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::scripts::ScriptId;
 use crate::protocol::request::Request;
 use crate::sys::histogram::{Histogram, Reading, SECONDS};
 
-const UNKNOWN: u8 = 0;
-const UP: u8 = 1;
-const DOWN: u8 = 2;
-
 /// The metrics of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Traffic {
-    state: AtomicU8,
     evicts: AtomicBool,
     connections: AtomicU64,
     pending: AtomicU64,
@@ -31,7 +26,6 @@ pub(crate) struct PendingCount(Arc<Traffic>);
 impl Default for Traffic {
     fn default() -> Self {
         Self {
-            state: AtomicU8::new(UNKNOWN),
             evicts: AtomicBool::new(false),
             connections: AtomicU64::new(0),
             pending: AtomicU64::new(0),
@@ -41,32 +35,6 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// Records that it answered.
-    pub(crate) fn record_reply(&self) {
-        self.set(UP);
-    }
-
-    /// Records that it did not answer in time, or could not be reached.
-    pub(crate) fn record_timeout(&self) {
-        self.set(DOWN);
-    }
-
-    fn set(&self, state: u8) {
-        // Each answer comes here, and few change anything.
-        if self.state.load(Ordering::Relaxed) != state {
-            self.state.store(state, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns whether it answered when it was asked last; `None` before.
-    pub(crate) fn is_up(&self) -> Option<bool> {
-        match self.state.load(Ordering::Relaxed) {
-            UP => Some(true),
-            DOWN => Some(false),
-            _ => None,
-        }
-    }
-
     /// Records a new connection, and whether the server may evict keys.
     pub(crate) fn connected(&self, evicts: bool) {
         self.connections.fetch_add(1, Ordering::Relaxed);
@@ -115,16 +83,6 @@ mod tests {
     #[test]
     fn the_scripts_stand_in_the_order_of_their_numbers() {
         assert!(ScriptId::ALL.into_iter().enumerate().all(|(index, id)| id as usize == index));
-    }
-
-    #[test]
-    fn it_is_neither_up_nor_down_before_it_was_asked() {
-        let traffic = Traffic::default();
-        assert_eq!(traffic.is_up(), None);
-        traffic.record_timeout();
-        assert_eq!(traffic.is_up(), Some(false));
-        traffic.record_reply();
-        assert_eq!(traffic.is_up(), Some(true));
     }
 
     #[test]

@@ -164,7 +164,7 @@ pub(crate) fn measured(stats: &Stats) -> Value {
             (metric.name.to_owned(), json!({"kind": metric.kind.as_str(), "about": metric.about, "points": points}))
         })
         .collect();
-    json!({"metrics": metrics})
+    json!({"metrics": metrics, "openmetrics": stats.to_openmetrics()})
 }
 
 pub(crate) fn ms(duration: Duration) -> f64 {
