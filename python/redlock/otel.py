@@ -4,9 +4,10 @@
 
     otel.instrument()
 
-Each metric of `redlock.stats` becomes an observable instrument of the same name. OpenTelemetry cannot observe a histogram
-that was counted elsewhere, so a histogram becomes three instruments: `<name>_bucket` with the label `le`, `<name>_sum` and
-`<name>_count`. They only grow, but are up-down counters, because exporters add `_total` to the names of counters.
+Each metric of `redlock.stats` becomes an observable instrument of the same name. OpenTelemetry cannot observe a
+histogram that was counted elsewhere, so a histogram becomes three instruments: `<name>_bucket` with the label `le`,
+`<name>_sum` and `<name>_count`. They only grow, but are up-down counters, because exporters add `_total` to the names
+of counters.
 
 Each acquire makes a span `redlock.acquire`, and each hold a span `redlock.hold`, which ends at the release or at the
 loss. Both are children of the span that is current where the lock is acquired. Without `instrument` there is neither a

@@ -49,7 +49,7 @@ EPOCH = Epoch(
     0,
     "data",
     (
-        Trouble(FREEZE, at_s=1.0, lasts_s=2.0, where=1),
+        Trouble(FREEZE, at_s=1.5, lasts_s=2.0, where=1),
         Trouble(CRASH, at_s=4.0, lasts_s=0.9, where=3),
         Trouble(KILL, at_s=8.0, lasts_s=0.5, where=5),
         Trouble(STOP, at_s=10.5, lasts_s=2.0, where=2),
@@ -63,13 +63,17 @@ WORDS = {
     FREEZE: ("is frozen: it accepts connections and answers nothing", "continues"),
     CRASH: ("is killed", "starts again without its data"),
     KILL: ("is killed while it holds the lock", "is replaced by a new process"),
-    STOP: ("is frozen while it holds the lock", "continues as if nothing had happened"),
+    STOP: (
+        "is frozen while it holds the lock",
+        "continues as if nothing had happened, and writes without a look at its lock",
+    ),
 }
 """The beginning and the end of each kind of trouble."""
 
 SHOWN = (
     "One lock shared by three languages stays with one holder at a time while nodes hang or die and holders are "
-    "frozen or killed, and no two acquisitions have fences out of order."
+    "frozen or killed, and no two acquisitions have fences out of order. A holder that was frozen beyond its ttl "
+    "writes all the same, and the store refuses that because it has seen a larger fence."
 )
 NOT_SHOWN = (
     "What several machines would add (clocks that jump, networks that split), and more than two nodes of five in "
@@ -129,14 +133,30 @@ class Demo(Run):
     def result(self, holds: Sequence[Hold], done: Done) -> str:
         """The result of a trouble, in one sentence."""
         if done.trouble.kind is FREEZE:
-            meanwhile = [hold for hold in holds if done.from_ns <= hold.since_ns < done.to_ns]
-            longest = max((hold.wait_s for hold in meanwhile), default=0.0)
-            return f"{number_of(len(meanwhile), 'acquisition')} meanwhile, longest wait {time_of(longest)}"
+            return self._beside(holds, done)
         lane = f"worker {KEEPER + 1}" if done.trouble.kind is CRASH else done.trouble.lane
         hold = struck_hold(holds, lane, done)
         if not hold:
             return f"{self.named(lane)} never held the lock"
         return self._kept(done, hold) if done.trouble.kind is CRASH else self._followed(holds, done, hold)
+
+    def _beside(self, holds: Sequence[Hold], done: Done) -> str:
+        """What a frozen node delayed, beside the time before it."""
+        before = [hold for hold in holds if hold.since_ns < done.from_ns]
+        meanwhile = [hold for hold in holds if done.from_ns <= hold.since_ns < done.to_ns]
+        if not before or not meanwhile:
+            return number_of(len(meanwhile), "acquisition")
+        began_ns = before[0].since_ns
+        rate, usual = (
+            f"{len(some) / max(0.001, span_ns / 1e9):.0f}"
+            for some, span_ns in ((meanwhile, done.to_ns - done.from_ns), (before, done.from_ns - began_ns))
+        )
+        wait, usual_wait = (time_of(sum(hold.wait_s for hold in some) / len(some)) for some in (meanwhile, before))
+        next_s = (meanwhile[0].since_ns - done.from_ns) / 1e9
+        return (
+            f"the next acquisition came {time_of(next_s)} later; {rate} acquisitions a second meanwhile, "
+            f"{usual} before; mean wait {wait} meanwhile, {usual_wait} before"
+        )
 
     def _kept(self, done: Done, hold: Hold) -> str:
         """The result of a node's crash while a worker held the lock."""
@@ -151,8 +171,14 @@ class Demo(Run):
             return "no worker had the lock afterwards"
         if done.trouble.kind is KILL:
             return f"{had_it}, {TTL_S:g} s being the ttl"
-        told = "was told that it was lost" if hold.end == "lost" else f"its lock was {hold.end or 'kept'}"
-        wrote = "wrote all the same" if any(at_ns > done.to_ns for at_ns in hold.accesses_ns) else "wrote nothing"
+        told = {"lost": "was told that it was lost", "left": "learnt of the loss at its release"}.get(
+            hold.end or "", f"its lock was {hold.end or 'kept'}"
+        )
+        wrote = "wrote nothing"
+        if any(at_ns > hold.valid_until_ns for at_ns in hold.refused_ns):
+            wrote = f"wrote all the same: the store refused its fence {hold.fence}, which is not the largest"
+        elif any(at_ns > hold.valid_until_ns for at_ns in hold.accesses_ns):
+            wrote = "wrote all the same, and the store took it"
         return f"{had_it}; it woke up, {told} and {wrote}"
 
     def had_next(self, holds: Sequence[Hold], done: Done, hold: Hold) -> str:
@@ -184,21 +210,24 @@ class Demo(Run):
             self.note(heard.at_ns, f"{self.named(heard.lane)} logs {heard}")
 
     def _strike(self, trouble: Trouble, slot: int) -> None:
-        """Makes trouble while a worker holds the lock for longer than its ttl."""
+        """Makes trouble while a worker holds the lock for long. One that is frozen does not look before it writes."""
         worker = self.arena.workers[slot]
         assert worker
         # Only its next hold is long.
-        worker.tell(**self._to_use({"long": 1}))
+        worker.tell(**self._to_use({"stale" if trouble.kind is STOP else "long": 1}))
         if not self._reached(lambda: _held_ns(worker) > KEPT_NS, f"{worker.name} did not get the lock"):
             return
         worker.tell(**self._to_use(self.ways))
         if trouble.kind is CRASH:
             self.note(now_ns(), f"{self.named(worker.lane)} holds the lock for longer than its ttl of {TTL_S:g} s")
-        losses = self.tally.losses.total()
+        losses, refused = self.tally.losses.total(), self.tally.refused
         self._go_through(trouble)
         self._reached(lambda: not _held_ns(worker), f"{worker.name} did not end its hold")
         if self.tally.losses.total() > losses:
             self._note_loss(worker)
+        late = f"the late write of {self.named(worker.lane)}"
+        if trouble.kind is STOP and self._reached(lambda: self.tally.refused > refused, f"{late} was not refused"):
+            self.note(now_ns(), f"the store refuses {late}: it has seen a larger fence")
 
     def _note_loss(self, worker: Worker) -> None:
         self.note(now_ns(), f"{self.named(worker.lane)} is told that its lock is lost")

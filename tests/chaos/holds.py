@@ -19,12 +19,16 @@ class Hold:
     since_ns: int
     valid_until_ns: int
     """The end of its validity, as far as known."""
+    granted_ns: int
+    """When it was acquired or renewed last: its validity is one ttl from then on."""
     renewed: int = 0
     end: str | None = None
     """How it ended: `released`, `lost`, or `left` if its release failed or its worker was killed."""
     end_ns: int | None = None
     accesses_ns: list[int] = field(default_factory=list)
     """When it led to an access to the store."""
+    refused_ns: list[int] = field(default_factory=list)
+    """When the store refused one."""
 
     @property
     def lane(self) -> str:
@@ -56,17 +60,17 @@ def read(history: Path) -> list[Hold]:
         hold = holds.get((client, record["fence"]))
         if kind == "acquire" and ok:
             times = invoke_ns, record["return_ns"], record["valid_until_ns"]
-            holds[client, record["fence"]] = Hold(client, record["fence"], *times)
+            holds[client, record["fence"]] = Hold(client, record["fence"], *times, granted_ns=record["return_ns"])
         elif kind == "write":
             # The store's records are read apart from those of its clients.
-            accesses.append((client, record["fence"], invoke_ns))
+            accesses.append((client, record["fence"], invoke_ns, ok))
         elif hold and kind == "extend" and ok:
-            hold.valid_until_ns = record["valid_until_ns"]
+            hold.valid_until_ns, hold.granted_ns = record["valid_until_ns"], invoke_ns
             hold.renewed += 1
         elif hold and kind in ("release", "lost") and not hold.end:
             hold.end = "lost" if kind == "lost" else "released" if ok else "left"
             hold.end_ns = invoke_ns
-    for client, fence, at_ns in accesses:
+    for client, fence, at_ns, ok in accesses:
         if hold := holds.get((client, fence)):
-            hold.accesses_ns.append(at_ns)
+            (hold.accesses_ns if ok else hold.refused_ns).append(at_ns)
     return sorted(holds.values(), key=lambda hold: hold.since_ns)

@@ -13,9 +13,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from chaos.colours import FAULT, FROZEN, LANGUAGE
+from chaos.demo import outlived, struck_hold
 from chaos.holds import Hold
 from chaos.run import Run
-from chaos.schedule import Kind
+from chaos.schedule import TTL_S, Kind
 from chaos.tally import LANGUAGES
 
 WIDTH_IN, HEIGHT_IN = 11.0, 7.0
@@ -49,6 +50,8 @@ CLASS = {"steady": "#ffffff", "data": "#fbeeda", "clock": "#e6eef8"}
 TOLD: dict[str, Any] = {"marker": "D", "markersize": 7, "color": "black", "markeredgecolor": "white"}
 """The mark of a holder that was told of its loss."""
 
+REFUSED: dict[str, Any] = {"marker": "X", "markersize": 8, "color": "#d62728", "markeredgecolor": "white"}
+"""The mark of a late write that the store refused."""
 
 TAKEOVER: dict[str, Any] = {"marker": "^", "markersize": 9, "color": "#2e9c5b", "markeredgecolor": "white"}
 """The mark of a server that became the primary."""
@@ -63,6 +66,7 @@ def draw(run: Run, file: Path, holds: Sequence[Hold] = ()) -> None:
         _troubles(lanes, run, heights, bool(holds))
         _takeovers(lanes, run, heights)
         _holds(lanes, run, heights, holds)
+        _remarks(lanes, run, heights, holds)
         _rate(rate, run)
         for epoch, from_ns, to_ns in run.epochs:
             for axes in (lanes, rate):
@@ -126,6 +130,24 @@ def _holds(axes: Axes, run: Run, heights: dict[str, int], holds: Sequence[Hold])
         for hold in of_lane:
             if hold.end == "lost" and hold.end_ns:
                 axes.plot(run.seconds(hold.end_ns), height, zorder=6, **TOLD)
+            for at_ns in hold.refused_ns:
+                axes.plot(run.seconds(at_ns), height - LANE / 2, zorder=7, **REFUSED)
+
+
+def _remarks(axes: Axes, run: Run, heights: dict[str, int], holds: Sequence[Hold]) -> None:
+    """Says which holds came through a trouble, and for how long the lock of a holder that was struck stayed with it."""
+    for done in run.done if holds else ():
+        if done.trouble.kind.subject == "worker":
+            hold = struck_hold(holds, done.trouble.lane, done)
+            if hold and not outlived(hold, done):
+                from_s, to_s, y = run.seconds(hold.granted_ns), run.seconds(hold.valid_until_ns), heights[LOCK] - 0.5
+                axes.annotate("", (from_s, y), (to_s, y), arrowprops={"arrowstyle": "<->", "shrinkA": 0, "shrinkB": 0})
+                axes.text((from_s + to_s) / 2, y, "one ttl", ha="center", va="bottom")
+            continue
+        for hold in holds:
+            if hold.since_ns <= done.from_ns and outlived(hold, done) and hold.held_s > TTL_S:
+                at_s, y = run.seconds(hold.over_ns), heights[hold.lane]
+                axes.text(at_s + 0.1, y, "survived", va="center", weight="bold")
 
 
 def _rate(axes: Axes, run: Run) -> None:
@@ -141,7 +163,10 @@ def _legend(run: Run, holds: Sequence[Hold]) -> list[Patch | Line2D]:
     handles: list[Patch | Line2D] = [Patch(color=LANGUAGE[name], label=name) for name in LANGUAGES]
     if holds:
         handles.append(Patch(color=GREY, alpha=0.35, label="waits"))
+        handles.append(Patch(facecolor="none", edgecolor=FROZEN, hatch="////", label="its process is frozen or dead"))
         handles.append(Line2D([], [], linestyle="", label="told of its loss", **TOLD))
+        if any(hold.refused_ns for hold in holds):
+            handles.append(Line2D([], [], linestyle="", label="its late write is refused", **REFUSED))
     if run.takeovers:
         handles.append(Line2D([], [], linestyle="", label="a replica took over", **TAKEOVER))
     if len(run.scheduled) > 1:

@@ -30,7 +30,7 @@ HEARD = {
 }
 """What a program with this in it says of a node that may evict."""
 
-COUNTED = {"python": "redlock.stats()", "js": "stats }"}
+COUNTED = {"python": "redlock.stats().values()", "js": "stats }"}
 SCRAPED = [
     ("python", "start_http_server"),
     ("js", "PrometheusExporter"),
