@@ -51,7 +51,7 @@ impl Redlock {
     /// # Errors
     ///
     /// `invalid_argument` for a wrong address.
-    pub fn new(nodes: impl IntoNodes) -> Result<Self, Error> {
+    pub fn new<Kind>(nodes: impl IntoNodes<Kind>) -> Result<Self, Error> {
         client::Redlock::new(nodes).map(Self)
     }
 
@@ -194,7 +194,7 @@ pub struct Builder {
 
 impl Builder {
     /// Sets the addresses of the nodes; see [`crate::Redlock::new`].
-    pub fn nodes(mut self, nodes: impl IntoNodes) -> Self {
+    pub fn nodes<Kind>(mut self, nodes: impl IntoNodes<Kind>) -> Self {
         self.nodes = Some(Unparsed(nodes.into_nodes()));
         self
     }
@@ -286,6 +286,15 @@ impl Lock {
         let guard = self.acquire()?;
         let output = body(&guard);
         ignore_unconfirmed(guard.release()).map(|()| output)
+    }
+
+    /// As [`Lock::run`], with a body that can fail; see [`crate::Lock::try_run`].
+    ///
+    /// # Errors
+    ///
+    /// That of `body`, or that of [`Lock::run`].
+    pub fn try_run<T, E: From<Error>>(&self, body: impl FnOnce(&Guard) -> Result<T, E>) -> Result<T, E> {
+        self.run(body)?
     }
 }
 
@@ -450,8 +459,13 @@ impl Election {
         drive(&Caller::asking(&context.clone()), inspect::inspect(context))?.map(leader)
     }
 
-    /// Acquires the lock, however long no quorum answers; `None` once the election is stopped.
-    fn campaign(&self) -> Result<Option<Guard>, Error> {
+    /// Campaigns until it leads, and returns the guard of its term, or `None` once the election was stopped; see
+    /// [`crate::Election::campaign`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Election::run`].
+    pub fn campaign(&self) -> Result<Option<Guard>, Error> {
         let options = candidate(&self.options);
         while !self.is_stopped() {
             let context = self.session.context(&self.shape, &options)?;

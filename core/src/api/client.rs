@@ -71,7 +71,7 @@ impl Redlock {
     ///
     /// `invalid_argument` for a wrong or unknown part of an address, for a duplicate, and for no address or more than
     /// 15.
-    pub fn new(nodes: impl IntoNodes) -> Result<Self, Error> {
+    pub fn new<Kind>(nodes: impl IntoNodes<Kind>) -> Result<Self, Error> {
         Self::builder().nodes(nodes).build()
     }
 
@@ -364,7 +364,7 @@ impl fmt::Debug for Unparsed {
 
 impl Builder {
     /// Sets the addresses of the nodes; see [`Redlock::new`].
-    pub fn nodes(mut self, nodes: impl IntoNodes) -> Self {
+    pub fn nodes<Kind>(mut self, nodes: impl IntoNodes<Kind>) -> Self {
         self.nodes = Some(Unparsed(nodes.into_nodes()));
         self
     }
@@ -407,7 +407,10 @@ fn environment() -> Result<Option<String>, Error> {
     }
 }
 
-/// One address or several: `&str`, `String`, and arrays, slices and vectors of them.
+/// One address or several: a text of any kind, or anything that is iterated over texts.
+///
+/// A program that takes nodes for its own purposes names the parameter, which says whether it is one or several, but never
+/// chooses it: `fn connect<K>(nodes: impl IntoNodes<K>)`.
 ///
 /// # Examples
 ///
@@ -417,62 +420,38 @@ fn environment() -> Result<Option<String>, Error> {
 /// Redlock::new("redis://a")?;
 /// Redlock::new(["redis://a", "redis://b", "redis://c"])?;
 /// Redlock::new(vec![String::from("unix:///run/redis.sock")])?;
+/// Redlock::new("redis://a redis://b redis://c".split(' '))?;
 /// # Ok::<(), redlock::Error>(())
 /// ```
-pub trait IntoNodes: sealed::Sealed {
+#[diagnostic::on_unimplemented(message = "`{Self}` is not an address of a node, nor several of them")]
+pub trait IntoNodes<Kind>: sealed::Sealed<Kind> {
     #[doc(hidden)]
     fn into_nodes(self) -> Vec<String>;
 }
 
 mod sealed {
-    pub trait Sealed {}
-    impl Sealed for &str {}
-    impl Sealed for String {}
-    impl Sealed for &String {}
-    impl<T: AsRef<str>> Sealed for Vec<T> {}
-    impl<T: AsRef<str>> Sealed for &[T] {}
-    impl<T: AsRef<str>> Sealed for &Vec<T> {}
-    impl<T: AsRef<str>, const N: usize> Sealed for [T; N] {}
+    pub trait Sealed<Kind> {}
+
+    /// Without it, a text that could be iterated over would be both.
+    #[derive(Debug)]
+    pub enum One {}
+
+    #[derive(Debug)]
+    pub enum Several {}
 }
 
-impl IntoNodes for &str {
+impl<T: AsRef<str>> sealed::Sealed<sealed::One> for T {}
+
+impl<T: AsRef<str>> IntoNodes<sealed::One> for T {
     fn into_nodes(self) -> Vec<String> {
-        vec![self.to_owned()]
+        vec![self.as_ref().to_owned()]
     }
 }
 
-impl IntoNodes for String {
-    fn into_nodes(self) -> Vec<String> {
-        vec![self]
-    }
-}
+impl<I: IntoIterator<Item: AsRef<str>>> sealed::Sealed<sealed::Several> for I {}
 
-impl IntoNodes for &String {
+impl<I: IntoIterator<Item: AsRef<str>>> IntoNodes<sealed::Several> for I {
     fn into_nodes(self) -> Vec<String> {
-        vec![self.clone()]
-    }
-}
-
-impl<T: AsRef<str>> IntoNodes for Vec<T> {
-    fn into_nodes(self) -> Vec<String> {
-        self.as_slice().into_nodes()
-    }
-}
-
-impl<T: AsRef<str>> IntoNodes for &Vec<T> {
-    fn into_nodes(self) -> Vec<String> {
-        self.as_slice().into_nodes()
-    }
-}
-
-impl<T: AsRef<str>> IntoNodes for &[T] {
-    fn into_nodes(self) -> Vec<String> {
-        self.iter().map(|node| node.as_ref().to_owned()).collect()
-    }
-}
-
-impl<T: AsRef<str>, const N: usize> IntoNodes for [T; N] {
-    fn into_nodes(self) -> Vec<String> {
-        self.as_slice().into_nodes()
+        self.into_iter().map(|node| node.as_ref().to_owned()).collect()
     }
 }

@@ -74,7 +74,8 @@ impl Election {
     /// `None` once the election was stopped.
     ///
     /// If the term is lost, `body` is dropped at its current await, and the candidate campaigns again. While no quorum of
-    /// nodes answers, it goes on trying. In a task that is spawned, `body` has to own what it uses.
+    /// nodes answers, it goes on trying. In a task that is spawned, `body` has to own what it uses;
+    /// [`Election::campaign`] is for one that borrows.
     ///
     /// # Errors
     ///
@@ -88,7 +89,7 @@ impl Election {
     /// Dropping the future drops `body` and resigns.
     pub async fn run<T>(&self, mut body: impl AsyncFnMut(&Guard) -> T) -> Result<Option<T>, Error> {
         loop {
-            let Some(guard) = self.unless_stopped(self.campaign()).await.transpose()? else { return Ok(None) };
+            let Some(guard) = self.campaign().await? else { return Ok(None) };
             let led = self.unless_stopped(unless_lost(guard.lost(), body(&guard))).await;
             // It resigns, whether the term is over already or not. The background goes on with a release that fails.
             drop(guard.release().await);
@@ -98,6 +99,48 @@ impl Election {
                 None => return Ok(None),
             }
         }
+    }
+
+    /// Campaigns until it leads, and returns the guard of its term, or `None` once the election was stopped. While no
+    /// quorum of nodes answers, it goes on trying.
+    ///
+    /// Releasing or dropping the guard resigns. Stop as soon as [`Guard::lost`] completes, and campaign again;
+    /// [`Election::run`] does all of this, and also resigns when the election is stopped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Election::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the campaign.
+    ///
+    /// # Examples
+    ///
+    /// The body is a plain future, so a task that is spawned may let it borrow:
+    ///
+    /// ```
+    /// # async fn step(_: &[&str], _term: u64) {}
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// # let redlock = redlock::Redlock::new("memory://campaign-example")?;
+    /// let election = redlock.election("scheduler");
+    /// let candidate = tokio::spawn(async move {
+    ///     let jobs = vec!["mail", "report"];
+    ///     while let Some(guard) = election.campaign().await? {
+    ///         tokio::select! {
+    ///             error = guard.lost() => println!("{error}"),
+    ///             () = step(&jobs, guard.fence()) => return guard.release().await,
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// });
+    /// candidate.await.expect("no panic")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn campaign(&self) -> Result<Option<Guard>, Error> {
+        self.unless_stopped(self.acquire()).await.transpose()
     }
 
     /// Ends the election for this candidate and its clones: each `run` resigns and returns `None`, also those that begin
@@ -127,7 +170,7 @@ impl Election {
     }
 
     /// Acquires the lock, however long no quorum answers.
-    async fn campaign(&self) -> Result<Guard, Error> {
+    async fn acquire(&self) -> Result<Guard, Error> {
         let options = candidate(&self.options);
         loop {
             let context = self.session.context(&self.shape, &options)?;

@@ -218,6 +218,35 @@ impl Lock {
         let output = unless_lost(guard.lost(), body(&guard)).await?;
         ignore_unconfirmed(guard.release().await).map(|()| output)
     }
+
+    /// As [`Lock::run`], with a body that can fail: its error and that of the lock come out as one.
+    ///
+    /// # Errors
+    ///
+    /// That of `body`, or that of [`Lock::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::run`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let redlock = redlock::Redlock::new("memory://try-run-example")?;
+    /// async fn count(text: &str) -> Result<u32, Box<dyn std::error::Error>> {
+    ///     Ok(text.parse()?)
+    /// }
+    ///
+    /// assert_eq!(redlock.lock("report").try_run(async |_| count("7").await).await?, 7);
+    /// assert!(redlock.lock("report").try_run(async |_| count("seven").await).await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_run<T, E: From<Error>>(&self, body: impl AsyncFnOnce(&Guard) -> Result<T, E>) -> Result<T, E> {
+        self.run(body).await?
+    }
 }
 
 /// Returns the result of one try, `None` if others hold the lock.

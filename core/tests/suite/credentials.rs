@@ -95,7 +95,7 @@ fn connections(server: &Server) -> Vec<(u64, String)> {
     others.map(|line| (field(line, "id").parse().unwrap(), field(line, "user"))).collect()
 }
 
-fn patient(url: impl redlock::IntoNodes) -> redlock::Builder {
+fn patient<Kind>(url: impl redlock::IntoNodes<Kind>) -> redlock::Builder {
     Redlock::builder().nodes(url).restart_delay(Duration::ZERO).timeout(LIMIT)
 }
 

@@ -23,8 +23,26 @@ macro_rules! field {
     };
 }
 
-fn nodes() -> impl IntoNodes {
+fn nodes() -> [&'static str; 1] {
     ["memory://surface"]
+}
+
+fn are_nodes<Kind>(_: impl IntoNodes<Kind>) {}
+
+#[test]
+fn texts_and_what_is_iterated_over_texts_are_nodes() {
+    let (one, text) = (String::from("memory://surface"), "memory://surface");
+    are_nodes(text);
+    are_nodes(&one);
+    are_nodes(std::borrow::Cow::from(text));
+    are_nodes(std::sync::Arc::<str>::from(text));
+    are_nodes([text]);
+    let several = vec![one.clone()];
+    are_nodes(&several);
+    are_nodes(several);
+    are_nodes([text].as_slice());
+    are_nodes(BTreeSet::from([one]));
+    are_nodes(text.split(','));
 }
 
 #[tokio::test]
@@ -114,6 +132,7 @@ async fn client_and_lock() -> Result<(), Error> {
     let lock = Lock::fence_ttl(lock, Duration::from_secs(60));
     let lock = Lock::label(lock, "surface");
     let _: u64 = Lock::run(&lock, async |guard: &Guard| Guard::fence(guard)).await?;
+    Lock::try_run(&lock, async |guard: &Guard| Guard::check(guard)).await?;
     Guard::release(Lock::into_future(lock.clone()).await?).await?;
     Guard::release(Lock::acquire(&lock).await?).await?;
     let guard: Guard = Lock::try_acquire(&lock).await?.unwrap();
@@ -156,6 +175,7 @@ async fn several_names_semaphores_and_elections() -> Result<(), Error> {
     let election = Election::fence_ttl(election, Duration::from_secs(60));
     let election = Election::label(election, "surface");
     let _: Option<u64> = Election::run(&election, async |guard: &Guard| Guard::fence(guard)).await?;
+    Guard::release(Election::campaign(&election).await?.unwrap()).await?;
     drop::<Option<Leader>>(Election::leader(&election).await?);
     Election::stop(&election);
     let _: bool = Election::is_stopped(&election);
@@ -181,6 +201,7 @@ fn blocking_several_names_semaphores_and_elections() -> Result<(), Error> {
     let election = blocking::Election::fence_ttl(election, Duration::from_secs(60));
     let election = blocking::Election::label(election, "surface");
     let _: Option<u64> = blocking::Election::run(&election, |guard: &blocking::Guard| blocking::Guard::fence(guard))?;
+    blocking::Guard::release(blocking::Election::campaign(&election)?.unwrap())?;
     drop::<Option<Leader>>(blocking::Election::leader(&election)?);
     blocking::Election::stop(&election);
     let _: bool = blocking::Election::is_stopped(&election);
@@ -273,6 +294,7 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     let lock = blocking::Lock::fence_ttl(lock, Duration::from_secs(60));
     let lock = blocking::Lock::label(lock, "surface");
     let _: u64 = blocking::Lock::run(&lock, |guard: &blocking::Guard| blocking::Guard::fence(guard))?;
+    blocking::Lock::try_run(&lock, |guard: &blocking::Guard| blocking::Guard::check(guard))?;
     blocking::Guard::release(blocking::Lock::acquire(&lock)?)?;
     let guard: blocking::Guard = blocking::Lock::try_acquire(&lock)?.unwrap();
     let _: bool = blocking::Lock::is_locked(&lock)?;
