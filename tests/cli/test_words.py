@@ -31,9 +31,20 @@ def test_version(redlock: Redlock) -> None:
 def test_help(redlock: Redlock) -> None:
     ended = redlock.end("--help")
     assert (ended.status, ended.err) == (0, "")
+    assert ended.out.startswith("redlock run nightly -- ./report.sh")
     assert "Usage: redlock" in ended.out
+    for word in ("REDLOCK_URLS", "core/docs/command-line.md", "64", "69", "70", "74", "75", "76", "77"):
+        assert word in ended.out
     assert [each for each in COMMANDS if re.search(rf"^  {each}\b", ended.out, re.M)] == COMMANDS
-    assert redlock.end("-h").status == 0
+    assert redlock.end("-h").out == redlock.end("help").out == ended.out
+    assert redlock.end("help", "run").out == redlock.end("run", "--help").out
+
+
+@pytest.mark.parametrize("words", [["./report.sh"], ["./report.sh", "--all"]], ids=" ".join)
+def test_a_command_without_what_separates_it(redlock: Redlock, words: list[str]) -> None:
+    ended = redlock.end("run", "nightly", *words)
+    assert (ended.status, ended.out) == (64, "")
+    assert ended.err.startswith("redlock: put -- before the command; ")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -70,9 +70,31 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> i32 {
     exit.code().into()
 }
 
+/// What stands above the help.
+const EXAMPLE: &str = "redlock run nightly -- ./report.sh    runs ./report.sh while nobody else holds \"nightly\"";
+
+/// What stands below the help.
+const AFTER: &str = "\
+Nodes: set REDLOCK_URLS to their addresses, with commas between them, or give --node once for each. Without either, it is \
+redis://127.0.0.1:6379. All programs that share locks must list the same nodes.
+
+Exit status: 0, the status of the command that was run, or
+  1    the answer is no: a name is free, a lock was not released, a node has warnings
+  2    a node cannot be used (check)
+  64   wrong usage
+  69   no quorum of nodes answered
+  70   a bug, or a part of the system is missing
+  74   the output cannot be written
+  75   others hold the lock
+  76   the lock was lost, and the command was ended
+  77   nodes refuse the login, or rights are missing
+
+Documentation: https://github.com/redlock-rs/redlock/blob/main/core/docs/command-line.md";
+
 /// Runs commands, and answers for operators, under distributed locks in Redis or Valkey.
 #[derive(Debug, Parser)]
-#[command(name = "redlock", version, propagate_version = true, disable_help_subcommand = true, max_term_width = 100)]
+#[command(name = "redlock", version, propagate_version = true, max_term_width = 100)]
+#[command(before_help = EXAMPLE, after_help = AFTER)]
 struct Program {
     #[command(subcommand)]
     command: Command,
@@ -92,6 +114,7 @@ enum Command {
 
 /// Reads the command line. Help and version are answered here.
 fn parse(args: Vec<OsString>) -> Result<Command, Failure> {
+    let lacks_separator = args.get(1).is_some_and(|word| word == "run") && !args.iter().any(|word| word == "--");
     let error = match Program::try_parse_from(args) {
         Ok(program) => return Ok(program.command),
         Err(error) => error,
@@ -105,6 +128,10 @@ fn parse(args: Vec<OsString>) -> Result<Command, Failure> {
             // Nothing was asked for: there is no one line that says what would be right.
             drop(error.print());
             Err(Failure::quiet(Exit::USAGE))
+        }
+        ErrorKind::MissingRequiredArgument | ErrorKind::UnknownArgument if lacks_separator => {
+            let sentence = sentence(&error.render().to_string());
+            Err(Failure::usage(format!("put -- before the command; {sentence}")))
         }
         _ => Err(Failure::usage(sentence(&error.render().to_string()))),
     }
