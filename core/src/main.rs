@@ -2,5 +2,5 @@
 #![forbid(unsafe_code)]
 
 fn main() {
-    redlock::cli::main(std::env::args_os())
+    redlock::cli::program(std::env::args_os())
 }

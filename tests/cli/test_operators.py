@@ -18,6 +18,7 @@ from cli.conftest import every_launcher
 from cli.redlock import LONG_MS, STATUS, Redlock, freed, numbered, one_line, taken, waiting, waits
 from cli.running import Ended, Running
 from cli.terminal import INTERRUPT
+from conformance.conftest import ROOT
 from conformance.history import SLACK_MS
 from conformance.story import Asked, fence_key, slot_key
 from support.clock import until
@@ -93,6 +94,15 @@ def test_status(redlock: Redlock, node: Server, name: str) -> None:
     assert 0 < lock["ttl_left_ms"] <= 20_000
     redlock.end_work()
     assert (holder.end().status, waiter.end().status) == (0, 0)
+
+
+def test_every_field_is_documented(redlock: Redlock) -> None:
+    page = (ROOT / "core" / "docs" / "command-line.md").read_text(encoding="utf-8")
+    table = page.partition("| field | meaning |")[2].partition("\n\n")[0]
+    said = redlock.end("status", "--help").out
+    for field in LOCK_KEYS | NODE_KEYS:
+        assert f"`{field}`" in table, field
+        assert re.search(rf"\b{field}\b", said.partition("--json")[2]), field
 
 
 def test_status_of_several(redlock: Redlock, node: Server, name: str) -> None:

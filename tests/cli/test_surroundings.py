@@ -121,6 +121,22 @@ def test_timeout_of_coreutils(redlock: Redlock, node: Server, name: str) -> None
     assert not node.has(name)
 
 
+def test_without_a_shell(redlock: Redlock, node: Server, name: str, tmp_path: Path) -> None:
+    """As in an image from scratch: the program is its own keeper."""
+    nothing = tmp_path / "nothing"
+    nothing.touch()
+    mount = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    script = f'mount --bind {nothing} $(readlink -f /bin/sh) && exec "$@"'
+    if subprocess.run([*mount, script, "sh", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespace of mounts may be made here")
+    command = ["redlock", "run", name, "--", *redlock.work()]
+    running = redlock.programs.start([*mount, script, "sh", *command], env=redlock.environment())
+    redlock.diary.begun()
+    running.kill()
+    until(redlock.programs.only, "nobody is left", limit_s=SLACK_S)
+    assert node.has(name)
+
+
 CONTAINER = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 

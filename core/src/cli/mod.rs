@@ -35,7 +35,20 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::api::shutdown::shutdown;
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::run::group;
 use crate::cli::signals::{ENDING, Ignored, Signals, USER};
+
+/// Runs the program that the crate installs, and ends the process. Under the name of a keeper, it is what `redlock run`
+/// starts beside its command.
+pub fn program(args: impl IntoIterator<Item = OsString>) -> ! {
+    let args: Vec<_> = args.into_iter().collect();
+    if args.first().is_some_and(|name| name == group::KEEPER) {
+        drop(group::keep());
+        std::process::exit(Exit::BUG.code().into())
+    }
+    group::keep_itself();
+    main(args)
+}
 
 /// Runs the program and ends the process.
 ///

@@ -51,9 +51,10 @@ pub(crate) struct Args {
 
     /// Print JSON: {"locks": [...]}
     ///
-    /// Each lock has name, key, slot, state (held, foreign, free or unknown), label, fence, since, until, ttl_left_ms,
-    /// waiting, holders, quorum and nodes. Each of the nodes has node, state (held, foreign, free or unavailable),
-    /// label, fence, ttl_left_ms and error. What is not known, or does not apply, is null.
+    /// Each lock has name, key, slot, state (held, shared, foreign, free or unknown), label, readers, labels, fence, since,
+    /// until, ttl_left_ms, waiting, holders, quorum and nodes. Each of the nodes has node, state (held, shared, foreign,
+    /// free or unavailable), label, readers, labels, fence, ttl_left_ms and error. What is not known, or does not apply, is
+    /// null.
     #[arg(long)]
     json: bool,
 

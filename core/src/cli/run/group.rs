@@ -1,29 +1,43 @@
 //! The command's process group: the keeper that leads it, the command itself, and what the command starts.
 //!
-//! The keeper is a shell that reads from a pipe to which only this program can write. At the pipe's end, so when this
-//! program is gone, whatever became of it, the keeper kills its own group. It exists before the command does, and the
-//! command joins its group: at no moment does the command run with nobody to kill it.
+//! The keeper reads from a pipe to which only this program can write. At the pipe's end, so when this program is gone,
+//! whatever became of it, the keeper kills its own group. It exists before the command does, and the command joins its
+//! group: at no moment does the command run with nobody to kill it.
+//!
+//! The program of the crate is its own keeper, under another name: so it needs no shell, which an image from scratch does
+//! not have. The programs of the wheel and of the npm package are Python and Node, which would be large keepers: theirs is
+//! a shell.
 //!
 //! Children are waited for on the thread that signals them. So no number of a process or a group is used after it may
 //! have been given to another.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::sys::signal::{self, Signal};
+use nix::sys::signal::{self, SigSet, Signal};
 use nix::unistd::{Pid, getpgid};
 use rustix::process::{WaitOptions, WaitStatus};
 use tokio::net::unix::pipe;
 
 use crate::cli::run::machine::End;
 
+/// The name of a keeper.
+pub(crate) const KEEPER: &str = "redlock-keeper";
+
+/// Whether this process is a program that can be its own keeper.
+static KEEPS_ITSELF: AtomicBool = AtomicBool::new(false);
+
+/// The file of this program, also if another one has taken its place. It is the child's own when the child looks.
+const SELF: &str = "/proc/self/exe";
+
 /// The shell that keeps a group, and takes other jobs that need no `unsafe` there.
 pub(super) const SHELL: &str = "/bin/sh";
 
-/// What the keeper runs. It survives everything that a terminal, this program or the command sends to the group, but
+/// What a shell runs as the keeper. It survives everything that a terminal, this program or the command sends to the group, but
 /// SIGKILL, with which it ends itself, too.
 const KEEP: &str = "trap '' HUP INT QUIT TERM USR1 USR2 ALRM PIPE PROF VTALRM XCPU XFSZ TSTP TTIN TTOU
 echo ready
@@ -171,15 +185,55 @@ impl Drop for Group {
 impl Keeper {
     /// Starts a keeper in this group, in one of its own for 0.
     fn start(group: i32) -> io::Result<(Self, OwnedFd)> {
+        let spawn = |mut command: Command| {
+            // Nothing of the environment changes how it works, and it keeps no file system in use.
+            command.env_clear().current_dir("/").process_group(group);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+        };
         let mut shell = Command::new(SHELL);
-        // Nothing of the environment changes how it works, and it keeps no file system in use.
-        shell.args(["-c", KEEP, "redlock-keeper"]).env_clear().current_dir("/").process_group(group);
-        let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        shell.args(["-c", KEEP, KEEPER]);
+        let mut child = match itself() {
+            // Its file may be out of reach, as where /proc is that of other processes.
+            Some(keeper) => spawn(keeper).or_else(|_| spawn(shell)),
+            None => spawn(shell),
+        }?;
         let (Some(pipe), Some(ready)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
         Ok((Self { pid: pid(child.id()), pipe }, ready.into()))
     }
+}
+
+/// Makes this program its own keeper from now on.
+pub(crate) fn keep_itself() {
+    KEEPS_ITSELF.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether there is something that can keep a group.
+pub(super) fn can_keep() -> bool {
+    itself().is_some() || Path::new(SHELL).exists()
+}
+
+/// Returns this program as a keeper, if it can be one.
+fn itself() -> Option<Command> {
+    if !KEEPS_ITSELF.load(Ordering::Relaxed) {
+        return None;
+    }
+    let own = Path::new(SELF);
+    let mut command = Command::new(if own.exists() { own.to_owned() } else { std::env::current_exe().ok()? });
+    command.arg0(KEEPER);
+    Some(command)
+}
+
+/// Keeps the group of this process until the end of standard input, as a shell does with [`KEEP`]. Then it kills the
+/// group, and so itself. Returns if something fails before that.
+pub(crate) fn keep() -> io::Result<()> {
+    // A signal that is blocked neither ends nor stops a process.
+    SigSet::all().thread_block()?;
+    // Who replaces a keeper does not wait for it.
+    let _ = io::stdout().write_all(READY).and_then(|()| io::stdout().flush());
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    Ok(signal::killpg(Pid::from_raw(0), Signal::SIGKILL)?)
 }
 
 /// Waits until a keeper says that it is ready. Cancel safe.
@@ -189,7 +243,7 @@ async fn wait_until_ready(ready: OwnedFd) -> io::Result<()> {
     while !said.starts_with(READY) {
         ready.readable().await?;
         match ready.try_read(&mut room) {
-            Ok(0) => return Err(io::Error::other(format!("{SHELL} ended at once"))),
+            Ok(0) => return Err(io::Error::other("it ended at once")),
             Ok(length) => said.extend_from_slice(&room[..length]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),

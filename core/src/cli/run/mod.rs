@@ -2,7 +2,7 @@
 //!
 //! # States
 //!
-//! 1. *Checked*: names, options, the command and the shell are there. Nothing is sent yet.
+//! 1. *Checked*: names, options, the command and what becomes the keeper are there. Nothing is sent yet.
 //! 2. *Waiting* for the lock (`waiting`). There is no command and no keeper. The signals that end a program end this one
 //!    at once: the acquire is dropped, and the library releases what it has sent. SIGTSTP stops it as any program.
 //! 3. *Starting* (`session`): the lock is held and renewed by the library's own thread. The keeper is started, then the
@@ -35,14 +35,12 @@
 
 pub(crate) mod args;
 mod child;
-mod group;
+pub(crate) mod group;
 mod machine;
 mod notices;
 mod session;
 mod terminal;
 mod waiting;
-
-use std::path::Path;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::run::args::Args;
@@ -59,7 +57,7 @@ use crate::cli::signals::{self, ENDING, Ignored, Signals, USER};
 pub(crate) async fn run(args: Args, ignored: Ignored) -> Result<Exit, Failure> {
     let kill_after = args.kill_after()?;
     child::check(&args.command[0])?;
-    if !Path::new(SHELL).exists() {
+    if !group::can_keep() {
         return Err(Failure::new(
             Exit::BUG,
             format!("there is no {SHELL}, which would end the command if redlock died"),

@@ -13,7 +13,7 @@ use crate::cli::duration::shown;
 use crate::cli::exit::{Exit, Failure, spelled};
 use crate::cli::run::args::Args;
 use crate::cli::run::child;
-use crate::cli::run::group::{Change, Group, SHELL};
+use crate::cli::run::group::{Change, Group};
 use crate::cli::run::machine::{Action, End, Event, Machine, Notice, Now};
 use crate::cli::run::notices::Notices;
 use crate::cli::run::terminal::Terminal;
@@ -120,8 +120,7 @@ impl<'a> Session<'a> {
             signal = self.signals.next_ending() => Ok(Started::Ended(signal)),
             error = lost => Err(Failure::new(Exit::LOST, format!("{}; the command was not started", spelled(&error)))),
             group = Group::start() => group.map(Started::Keeper).map_err(|error| {
-                let what = "which would end the command if redlock died";
-                Failure::new(Exit::BUG, format!("cannot start {SHELL}, {what}: {error}"))
+                Failure::new(Exit::BUG, format!("cannot start what would end the command if redlock died: {error}"))
             }),
         }
     }
