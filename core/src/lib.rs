@@ -1,42 +1,110 @@
-//! A distributed lock for Redis and Valkey, on one node or on a quorum of independent nodes (Redlock).
+//! A distributed lock for Redis and Valkey, on one server or on a majority of independent servers (Redlock).
 //!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), redlock::Error> {
-//! # let redlock = redlock::Redlock::new("memory://crate")?;
-//! let guard = redlock.lock("foo").await?;
-//! // work; send guard.fence() along
-//! guard.release().await?;
-//! # Ok(())
-//! # }
+//! Every acquire returns a *fencing token*, a number with which a database can refuse a holder that comes too late. A
+//! background thread renews held locks. Programs in Python, Node.js and shell scripts use the same locks.
+//!
+//! ```sh
+//! cargo add redlock-core
+//! cargo add tokio --features macros,rt-multi-thread,time
 //! ```
 //!
-#![doc = include_str!("../docs/promise.md")]
+//! ```no_run
+//! use std::time::Duration;
 //!
-#![doc = include_str!("../docs/which-lock.md")]
+//! use redlock::{ErrorKind, Redlock};
 //!
-#![doc = include_str!("../docs/flow.md")]
+//! #[tokio::main]
+//! async fn main() -> Result<(), redlock::Error> {
+//!     let redlock = Redlock::from_env()?; // REDLOCK_URLS, or redis://127.0.0.1:6379
 //!
-#![doc = include_str!("../docs/protocol.md")]
+//!     // Waits until the lock is free. A guard that is dropped is released, too.
+//!     let guard = redlock.lock("invoice:17").await?;
+//!     println!("fencing token {}, held for {:?} unless it is renewed", guard.fence(), guard.remaining());
+//!     guard.release().await?;
 //!
-#![doc = include_str!("../docs/waiting.md")]
+//!     // Waits for at most 5 s. If the lock is lost, the body is dropped, and `run` fails with `lost`.
+//!     let report = redlock.lock("report").timeout(Duration::from_secs(5));
+//!     match report.run(async |guard| guard.fence()).await {
+//!         Ok(fence) => println!("done, with fencing token {fence}"),
+//!         Err(error) if error.kind() == ErrorKind::Timeout => println!("others hold it: {error}"),
+//!         Err(error) => return Err(error),
+//!     }
+//!     Ok(())
+//! }
+//! ```
 //!
-#![doc = include_str!("../docs/compatibility.md")]
+//! # Map of types
 //!
-#![doc = include_str!("../docs/processes.md")]
+//! | you want | take |
+//! | --- | --- |
+//! | a client for one server, several, Sentinel or a cluster | [`Redlock`]; [`Builder`] for options that only clients have |
+//! | one holder at a time | [`Redlock::lock`] makes a [`Lock`], whose acquire returns a [`Guard`] |
+//! | many readers | [`Lock::shared`] |
+//! | several names, all or none | [`Redlock::lock_all`] |
+//! | at most N holders | [`Redlock::semaphore`], and [`Guard::slot`] |
+//! | a leader | [`Redlock::election`] makes an [`Election`] |
+//! | the same without async | [`blocking::Redlock`] |
+//! | to share a key with old SETNX code | [`Redlock::setnx_lock`] |
+//! | to see who holds a lock | [`Redlock::inspect`] returns a [`LockView`] |
+//! | to check servers before they are used | [`Redlock::diagnose`] returns a [`Diagnosis`] |
+//! | short-lived logins, such as IAM tokens | [`Credentials`] |
+//! | metrics | [`stats`] |
+//! | to end a program | [`shutdown`], [`shutdown_async`] |
 //!
-#![doc = include_str!("../docs/command-line.md")]
+//! Every error is an [`Error`] with an [`ErrorKind`]. Options are methods of [`Lock`], and of [`Builder`] for the locks of
+//! a client: [`Lock::ttl`] is how long a crashed holder blocks others, [`Lock::timeout`] how long acquire waits, and
+//! [`Lock::max_hold`] ends work that hangs. [All options][options] are a table.
 //!
-#![doc = include_str!("../docs/observing.md")]
+//! # What it promises
 //!
-#![doc = include_str!("../docs/setnx.md")]
+//! - **Fencing.** Each acquire of a name returns a larger fence than every earlier one, as long as servers keep their
+//!   data.
+//! - **Exclusion.** A lock has at most one holder at a time, as long as clocks run at nearly the same rate and servers
+//!   keep their data.
+//! - **Liveness.** A crashed holder blocks others for at most one ttl. A minority of servers that is down or hangs delays
+//!   no call by more than the first timeout.
+//! - **Truth.** A lock is never reported as held after the end of its lease. A local timer reports the loss at that
+//!   moment, without waiting for a server.
 //!
-#![doc = include_str!("../docs/comparison.md")]
+//! [The whole promise][promise] has the conditions.
 //!
-#![doc = include_str!("../docs/moving.md")]
+//! # Cancel safety
 //!
-#![doc = include_str!("../docs/how-we-know.md")]
+//! Every future of this crate can be dropped. A dropped acquire leaves no key behind. A dropped [`Guard`] is released by
+//! the background thread. A dropped release continues in the background. A dropped extension leaves the lock valid for at
+//! least as long as before. A program that ends right after such a drop
+//! calls [`shutdown`] first.
+//!
+//! # Features
+//!
+//! - `testing`: servers in memory that do what a test says, and locks that are lost on demand.
+//! - `metrics`: `publish_metrics`, for programs that export through the crate `metrics`.
+//! - `cli`: the program `redlock`.
+//!
+//! Nodes such as `memory://tests` need no server and no feature.
+//!
+//! # Read on
+//!
+//! The guide of this documentation: [which lock do I need?][which], [using the fence][fence], [errors][errors],
+//! [processes and signals][processes], [logs and metrics][observing], [waiting][waiting], [the protocol][protocol] and
+//! [moving from another lock][moving]. [The site](https://redlock-rs.github.io/redlock/latest/) has the rest, among it
+//! [is Redlock safe?][safe] and the tests behind each promise.
+//!
+//! [promise]: guide::promise
+//! [which]: guide::which_lock
+//! [fence]: guide::fence
+//! [errors]: guide::errors
+//! [processes]: guide::processes
+//! [observing]: guide::observing
+//! [waiting]: guide::waiting
+//! [protocol]: guide::protocol
+//! [moving]: guide::moving
+//! [options]: https://redlock-rs.github.io/redlock/latest/reference/options/
+//! [safe]: https://redlock-rs.github.io/redlock/latest/concepts/is-redlock-safe/
 #![forbid(unsafe_code)]
+
+// Five files to read first: acquire/mod.rs, acquire/attempt.rs, protocol/quorum.rs, net/round.rs and hold/lease.rs.
+// docs/architecture.md is the map of all others.
 
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 compile_error!("redlock runs on Linux and macOS only; elsewhere, no clock that counts suspend is known to it");
@@ -78,3 +146,36 @@ pub use credentials::{Credentials, Login};
 pub use error::{Error, ErrorKind, LostReason, NodeAnswer};
 pub use protocol::diagnosis::{Finding, Level};
 pub use protocol::quorum::LockState;
+
+/// Pages about more than one type. The [site](https://redlock-rs.github.io/redlock/latest/) has them too, and others.
+#[cfg(any(doc, doctest))]
+pub mod guide {
+    #[doc = include_str!("../docs/promise.md")]
+    pub mod promise {}
+    #[doc = include_str!("../docs/which-lock.md")]
+    pub mod which_lock {}
+    #[doc = include_str!("../docs/fence.md")]
+    pub mod fence {}
+    #[doc = include_str!("../docs/errors.md")]
+    pub mod errors {}
+    #[doc = include_str!("../docs/processes.md")]
+    pub mod processes {}
+    #[doc = include_str!("../docs/observing.md")]
+    pub mod observing {}
+    #[doc = include_str!("../docs/waiting.md")]
+    pub mod waiting {}
+    #[doc = include_str!("../docs/protocol.md")]
+    pub mod protocol {}
+    #[doc = include_str!("../docs/setnx.md")]
+    pub mod setnx {}
+    #[doc = include_str!("../docs/moving.md")]
+    pub mod moving {}
+}
+
+#[cfg(doctest)]
+mod readmes {
+    #[doc = include_str!("../README.md")]
+    mod of_the_crate {}
+    #[doc = include_str!("../../README.md")]
+    mod of_the_repository {}
+}

@@ -14,6 +14,7 @@ import pytest
 from conformance.conftest import ROOT
 from conformance.driver import table
 from conformance.test_setnx import MEANINGLESS
+from setup.node_options import camel, written
 
 DURATIONS = {"Duration", "Timeout"}
 """The kinds of options that are durations."""
@@ -52,8 +53,7 @@ class Option(NamedTuple):
     @property
     def camel(self) -> str:
         """Its name in Node."""
-        first, *rest = self.name.split("_")
-        return first + "".join(word.title() for word in rest)
+        return camel(self.name)
 
 
 def read(path: str) -> str:
@@ -238,8 +238,8 @@ def test_page_of_the_options() -> None:
 
 
 def test_readme_of_the_node_package() -> None:
-    listed = re.findall(r"`(\w+)`", between("node/README.md", "\n- Durations are milliseconds: ", "\n- "))
-    assert {option.camel for option in OPTIONS} <= set(listed)
+    readme = read("node/README.md")
+    assert readme == written(readme, read("core/docs/options.md")), "run: python tests setup.node_options"
 
 
 def test_guide() -> None:

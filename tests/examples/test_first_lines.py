@@ -1,4 +1,7 @@
-"""The first program of each page keeps its lock while garbage is collected."""
+"""The programs of the READMEs run, and the first of each page keeps its lock while garbage is collected.
+
+Those in Rust are compiled with the documentation of the crate.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,15 @@ def program(page: str, language: str) -> str:
     return code[: acquires.end()] + indent + PRESSURE[language].format(name=acquires[1]) + code[acquires.end() :]
 
 
+READMES = ["README.md", "python/README.md", "node/README.md"]
+
+
+def programs(fence: str) -> list[str]:
+    """Every program of the READMEs in one language."""
+    texts = [(ROOT / page).read_text() for page in READMES]
+    return [code for text in texts for code in re.findall(rf"^```{fence}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+
+
 def run(server: Server, directory: Path, *command: str) -> str:
     done = subprocess.run(
         command, cwd=directory, env=environment([server.url]), capture_output=True, text=True, timeout=30, check=False
@@ -49,10 +61,31 @@ def test_python(tmp_path: Path, page: str) -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "core/docs/quick-start.md", "node/README.md"])
 def test_node(tmp_path: Path, page: str) -> None:
-    link_packages(tmp_path, NODE_PACKAGES)
-    (tmp_path / "program.mts").write_text(program(page, "node"))
-    tsc = ROOT / "node" / "node_modules" / "typescript" / "bin" / "tsc"
     with Server() as server:
-        run(server, tmp_path, "node", str(tsc), "program.mts", "--noCheck", "--target", "es2022", "--module", "esnext")
-        said = run(server, tmp_path, "node", "--expose-gc", "program.mjs")
+        said = run_in_node(server, tmp_path, program(page, "node"), "--noCheck")
     assert "kept true" in said
+
+
+def run_in_node(server: Server, directory: Path, code: str, *flags: str) -> str:
+    link_packages(directory, NODE_PACKAGES | {"@types/node": ROOT / "node" / "node_modules" / "@types" / "node"})
+    (directory / "program.mts").write_text(code)
+    tsc = ROOT / "node" / "node_modules" / "typescript" / "bin" / "tsc"
+    flags = (*flags, "--target", "es2022", "--module", "nodenext", "--lib", "esnext", "--strict", "--skipLibCheck")
+    run(server, directory, "node", str(tsc), "program.mts", "--types", "node", *flags)
+    return run(server, directory, "node", "--expose-gc", "program.mjs")
+
+
+@pytest.mark.parametrize("code", programs("python"))
+def test_every_program_in_python(tmp_path: Path, code: str) -> None:
+    with Server() as server:
+        run(server, tmp_path, sys.executable, "-W", "error", "-c", code)
+        left = server.keys()
+        assert all(key.startswith(b"redlock:") for key in left), "every lock is released"
+
+
+@pytest.mark.parametrize("code", programs("(?:js|ts)"))
+def test_every_program_in_node(tmp_path: Path, code: str) -> None:
+    with Server() as server:
+        run_in_node(server, tmp_path, code.replace("redis://127.0.0.1:6379", server.url))
+        left = server.keys()
+        assert all(key.startswith(b"redlock:") for key in left), "every lock is released"

@@ -116,4 +116,6 @@ fn the_readme_says_the_promise_of_the_page() {
     let page = section(include_str!("../../docs/promise.md"), "## In short");
     assert_eq!(said, page, "README's promise and docs/promise.md differ");
     assert_eq!(said.matches("- **").count(), 4);
+    let words = |text: &str| text.split_whitespace().filter(|word| *word != "//!").collect::<Vec<_>>().join(" ");
+    assert!(words(include_str!("../../src/lib.rs")).contains(&words(&page)), "src/lib.rs promises something else");
 }
