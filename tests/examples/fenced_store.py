@@ -11,7 +11,7 @@ import sqlite3
 
 # docs: begin
 class StaleFence(Exception):
-    """Somebody with a larger fence was here before: our lock has been lost."""
+    """A later holder was there already: our lock is gone."""
 
 
 class FencedStore:
@@ -19,14 +19,14 @@ class FencedStore:
         self.db = sqlite3.connect(path)
         self.db.execute("CREATE TABLE IF NOT EXISTS store (name TEXT PRIMARY KEY, fence INTEGER, value TEXT)")
 
-    # Reads count too: nobody may change any more what a later holder has already seen.
+    # Reads count too: what a later holder has read, an earlier one must not change afterwards.
     def read(self, name: str, fence: int) -> str | None:
         return self._access(name, fence, None)
 
     def write(self, name: str, value: str, fence: int) -> None:
         self._access(name, fence, value)
 
-    # Comparing, remembering and changing are one statement: somebody else would fit between two.
+    # Compare, remember and write in one statement: with two, another holder could slip in between.
     def _access(self, name: str, fence: int, value: str | None) -> str | None:
         with self.db:
             rows = self.db.execute(
@@ -36,7 +36,7 @@ class FencedStore:
                 (name, fence, value),
             ).fetchall()
         if not rows:
-            raise StaleFence(f"{name}: fence {fence} is smaller than one that was here before")
+            raise StaleFence(f"{name}: fence {fence} is smaller than the largest seen")
         return None if rows[0][0] is None else str(rows[0][0])
 
 

@@ -59,6 +59,23 @@ def test_fastapi(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     until(lambda: not server.has("user:ada"), "it is released")
 
 
+def test_django(server: Server, env: dict[str, str], tmp_path: Path) -> None:
+    write(tmp_path, "payments.py")
+    port = free_port()
+    django = [sys.executable, *command("python"), str(port)]
+    with Service(django, tmp_path, env, port) as service, ThreadPoolExecutor(10) as pool:
+        service.wait_until_it_listens()
+        answers = list(pool.map(service.ask_json, ["/users/ada/payments"] * 20))
+        assert {status for status, _ in answers} == {200}
+        assert len({body["fence"] for _, body in answers}) == 20
+        hold(server, "user:bob")
+        assert service.ask_json("/users/bob/payments") == (
+            409,
+            {"detail": "another payment of this user is under way"},
+        )
+    until(lambda: not server.has("user:ada"), "it is released")
+
+
 REPEATED = pytest.mark.test_all("in make test each worker class and each pool has a case here or in python/tests")
 
 

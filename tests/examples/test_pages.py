@@ -1,0 +1,126 @@
+"""The programs and commands of the pages that answer one question each. Those about the fence use real resources."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redlock
+
+from examples.program import EXAMPLES, ROOT, Running, environment
+from support.clock import until
+from support.ports import free_port
+from support.servers import Server
+
+DOCS = ROOT / "core" / "docs"
+PROGRAM = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug" / "redlock"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The code of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text(), re.M | re.S)
+
+
+def said(urls: list[str], directory: Path, *command: str, **also: str) -> str:
+    """The output of a program, which must succeed."""
+    environ = environment(urls) | also
+    done = subprocess.run(command, cwd=directory, env=environ, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_request_is_paid_once(tmp_path: Path) -> None:
+    (program,) = blocks("lock-or-transaction.md", "python")
+    assert said([], tmp_path, sys.executable, "-c", program) == "True False\n"
+    assert said([], tmp_path, sys.executable, "-c", program) == "False False\n"
+
+
+def test_commands_for_a_stuck_lock(tmp_path: Path) -> None:
+    status, release, check = (code.strip() for code in blocks("stuck-or-lost.md", "sh"))
+    path = f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}"
+    with Server() as server, redlock.Redlock(server.url) as client:
+        lock = client.lock("nightly", label="web-2:4711")
+        assert lock.acquire()
+        assert "web-2:4711" in said([server.url], tmp_path, "sh", "-c", status, PATH=path)
+        assert "nightly: released" in said([server.url], tmp_path, "sh", "-c", release, PATH=path)
+        with pytest.raises(redlock.LockLost):
+            lock.release()
+        assert "connected" in said([server.url], tmp_path, "sh", "-c", f"{check} || true", PATH=path)
+
+
+# --- The fence ---
+
+
+@pytest.mark.parametrize("name", ["fence_postgres.py", "fence_service.py", "fence_client.py"])
+def test_program_stands_on_the_page(name: str) -> None:
+    assert f"```python\n{(EXAMPLES / name).read_text()}```\n" in (DOCS / "fence.md").read_text()
+
+
+def test_a_service_refuses_a_late_holder(tmp_path: Path) -> None:
+    port = str(free_port())
+    with Server() as server, Running([], tmp_path, sys.executable, str(EXAMPLES / "fence_service.py"), port) as service:
+        until(lambda: service.said.startswith("ready"), "it listens")
+        for _ in range(2):
+            client = [sys.executable, str(EXAMPLES / "fence_client.py"), port]
+            assert said([server.url], tmp_path, *client) == "refused: 409\n"
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/report", b"x", {"Fence": "7"}, method="PUT")
+        with pytest.raises(urllib.error.HTTPError, match="409"):
+            urllib.request.urlopen(request)
+
+
+def _postgres() -> Path | None:
+    """The folder with the programs of Postgres on this machine."""
+    on_path = shutil.which("initdb")
+    found = [Path(on_path).parent] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    return found[-1] if found else None
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[str]:
+    """The address of a Postgres of its own."""
+    programs = _postgres()
+    if programs is None:
+        pytest.skip("no Postgres on this machine (Debian: sudo apt install postgresql)")
+    # Postgres does not run as root, and `nobody` may not enter a folder of pytest's.
+    as_user = ["runuser", "-u", "nobody", "--"] if os.getuid() == 0 else []
+    made = subprocess.run([*as_user, "mktemp", "-d"], capture_output=True, text=True, check=True)
+    home, port = Path(made.stdout.strip()), free_port()
+    flags = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
+
+    def run(*command: str) -> None:
+        subprocess.run([*as_user, str(programs / command[0]), *command[1:]], cwd="/", check=True, capture_output=True)
+
+    try:
+        run("initdb", "-D", str(home / "data"), "-U", "shop", "--auth=trust", "--no-sync")
+        run("pg_ctl", "-D", str(home / "data"), "-l", str(home / "log"), "-o", flags, "-w", "start")
+        yield f"postgresql://shop@127.0.0.1:{port}/postgres"
+    finally:
+        run("pg_ctl", "-D", str(home / "data"), "-m", "immediate", "stop")
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def test_postgres_refuses_a_late_holder(database: str, tmp_path: Path) -> None:
+    program = (EXAMPLES / "fence_postgres.py").read_text()
+    with Server() as server:
+        run = [sys.executable, "-c", program]
+        assert said([server.url], tmp_path, *run, DATABASE_URL=database) == "open\n"
+        assert said([server.url], tmp_path, *run, DATABASE_URL=database) == "paid\n"
+        late = f"{program}    write(17, 'late', lock.fence - 1)\n"
+        done = subprocess.run(
+            [sys.executable, "-c", late],
+            env=environment([server.url]) | {"DATABASE_URL": database},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert "StaleFence: invoice 17" in done.stderr
+        assert said([server.url], tmp_path, *run, DATABASE_URL=database) == "paid\n", "it has changed nothing"
