@@ -355,6 +355,7 @@ site: ## develop: Build the site in target/site (five minutes the first time, on
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory $(SITE_PYTHON) $(SITE_NPM)
 	cd site && $(CURDIR)/target/site-venv/bin/python -m generate $(filter-out --try,$(ARGS))
+	node --test tests/site/search.test.mjs
 	$(if $(SITE_TRY),@$(MAKE) --no-print-directory setup $(TOOLS))
 	$(if $(SITE_TRY),cd site && cargo build --locked --quiet --target-dir ../target/site-cargo --package redlock-site-examples)
 	$(if $(SITE_TRY),$(BIN)/python -m pytest -n 2 tests/site)

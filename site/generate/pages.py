@@ -23,15 +23,20 @@ _FILES = {"Python": "python.py", "asyncio": "asynchronous.py", "Node": "node.mjs
 _CODE = {"Python": "python", "asyncio": "python", "Node": "js", "Rust": "rust"}
 
 SOURCES = {
-    "core/docs/comparison.md": "compare.md",
-    "core/docs/compatibility.md": "guides/compatibility.md",
+    "core/docs/architecture.md": "concepts/architecture.md",
+    "core/docs/choose-a-ttl.md": "guides/choose-a-ttl.md",
     "core/docs/command-line.md": "guides/command-line.md",
+    "core/docs/comparison.md": "guides/compare.md",
+    "core/docs/compatibility.md": "guides/compatibility.md",
     "core/docs/errors.md": "reference/errors.md",
     "core/docs/failover.md": "concepts/failover.md",
+    "core/docs/faq.md": "faq.md",
     "core/docs/fence.md": "guides/fence.md",
-    "core/docs/flow.md": "concepts/engine.md",
     "core/docs/frameworks.md": "guides/frameworks.md",
-    "core/docs/how-we-know.md": "concepts/how-we-know.md",
+    "core/docs/glossary.md": "concepts/glossary.md",
+    "core/docs/how-we-know.md": "how-we-know.md",
+    "core/docs/is-redlock-safe.md": "concepts/is-redlock-safe.md",
+    "core/docs/lock-or-transaction.md": "guides/lock-or-transaction.md",
     "core/docs/moving.md": "guides/moving.md",
     "core/docs/observing.md": "guides/observing.md",
     "core/docs/options.md": "reference/options.md",
@@ -41,6 +46,9 @@ SOURCES = {
     "core/docs/quick-start.md": "start.md",
     "core/docs/services.md": "guides/services.md",
     "core/docs/setnx.md": "guides/setnx.md",
+    "core/docs/sizing.md": "guides/sizing.md",
+    "core/docs/stuck-or-lost.md": "guides/stuck-or-lost.md",
+    "core/docs/upgrading.md": "guides/upgrading.md",
     "core/docs/waiting.md": "concepts/waiting.md",
     "core/docs/which-lock.md": "guides/which-lock.md",
     ".github/SECURITY.md": "security.md",
@@ -51,6 +59,7 @@ SOURCES = {
 """The page of the site that a file of the repository is on."""
 
 MOVED = {
+    ("README.md", "install"): "start.md#install",
     ("README.md", "what-it-promises"): "concepts/promise.md",
     ("core/docs/frameworks.md", "jest-and-vitest"): "guides/testing.md#jest-and-vitest",
     ("core/docs/frameworks.md", "pytest"): "guides/testing.md#pytest",
@@ -90,7 +99,6 @@ class Pages:
             "drawing": recordings.drawing,
             "stories": recordings.stories,
             "intro": self._intro,
-            "bullets": self._bullets,
             "named": self._named,
             "picture": self._picture,
             "promise": self._promise,
@@ -164,13 +172,6 @@ class Pages:
 
     def _intro(self, path: str, first: int, last: int) -> str:
         return self._shaped("\n\n".join(self._before(path)[first:last]), path)
-
-    def _bullets(self, path: str) -> str:
-        """The list at the beginning of a file."""
-        found = [part for part in self._before(path) if part.startswith("- ")]
-        if not found:
-            raise BuildError(f"{path} does not begin with a list")
-        return self._shaped("\n\n".join(found), path)
 
     def _named(self, path: str, name: str) -> str:
         """The paragraph, or the point of a list, that begins with this name in bold."""

@@ -11,7 +11,7 @@ from generate.sources import BuildError, part, text_of
 
 TABLES = "tests/conformance/tables"
 ERRORS = ("core/docs/errors.md", "")
-OPTIONS = ("core/docs/options.md", "")
+OPTIONS = ("core/docs/options.md", "All options")
 """The pages whose tables say what errors and options mean."""
 
 GROUPS = {

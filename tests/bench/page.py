@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -20,12 +21,12 @@ NUMBERS = "results.json"
 
 HOW = """\
 Every subject has a process of its own, whose loop is in its own language. They take turns in short rounds, in an order
-that is shuffled for each, and are divided by the bare socket of the same round: the machine may change its mood between
-rounds, the ratio does not. Figures are medians of all rounds of a run, and of the runs; what takes long is measured in
-the first run alone. In pictures, the thin lines reach from the 10th to the 90th percentile of the rounds. Microseconds
-belong to this machine and this hour; CPU time is steadier than wall time. Ours are used with their defaults, which give
-every acquisition a fence and renew in the background; most peers do neither. Each peer is used in the configuration
-that its own documentation calls for.
+that is shuffled for each, and are divided by the bare socket of the same round: the speed of a machine changes between
+rounds, the ratio hardly does. Figures are medians of all rounds of a run, and of the runs; what takes long is measured
+only in the first run. In pictures, the thin lines reach from the 10th to the 90th percentile of the rounds.
+Microseconds belong to this machine and this hour; CPU time is steadier than wall time. Ours are used with their
+defaults, which give every acquisition a fence and renew in the background; most peers do neither. Each peer is used in
+the configuration that its own documentation calls for.
 [README.md](README.md) says how to run this, and how a library takes part."""
 
 PLACES = {
@@ -35,6 +36,26 @@ PLACES = {
     "one": "on one core",
 }
 """What `session.CORES` mean."""
+
+SHORT = [
+    ("a waiting process gets a released lock after, ms", "handover", "median ms"),
+    ("the same on five nodes, ms", "handover5", "median ms"),
+    ("acquire and release a free lock, µs", "one", "µs"),
+    ("the same on five nodes, µs", "five", "µs"),
+    ("five nodes, one of which hangs: the slowest call, ms", "frozen", "most ms"),
+    ("64 tasks with a lock of their own, acquisitions per s", "tasks", "pairs per s"),
+    ("8 processes want one lock: busiest : least busy", "contention8", "busiest : least busy"),
+    ("1,000 waiters and nothing happens, % of a core", "waiting", "% of a core, client"),
+    ("10,000 held locks, CPU µs for each lock and s", "holding10000", "CPU µs per lock and s, client"),
+    ("a new process has its first lock after, ms", "cold", "ms"),
+]
+"""The ten lines at the head of the page: what a line says, and its figure."""
+
+BESIDE = ["python-sync", "redis-py", "node", "node-redlock", "rust-async", "rslock"]
+"""The subjects of the ten lines: a face, and the peer that its users know."""
+
+FIRST = ["handover", "frozen", "contention8", "one", "five"]
+"""The pictures at the head of the page."""
 
 CONFIGURED = {SEMAPHORE: "semaphore", READERS: "shared"}
 """Families for which subjects have a configuration of their own, and its field."""
@@ -47,20 +68,45 @@ def load(directory: Path = RESULTS) -> Results:
 
 def text(results: Results, pictures: str = "results") -> str:
     """The page, in Markdown; `pictures` is where it finds those."""
-    sections = [_head(results), _targets(results), _ahead(results), _failed(results)]
+    sections = [_head(results, pictures), _how(results), _ahead(results), _targets(results), _failed(results)]
     sections += [_section(results, workload, pictures) for workload in results.workloads]
     sections.append(_subjects(results))
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _head(results: Results) -> str:
+def _head(results: Results, pictures: str) -> str:
+    """Ten lines and five pictures, before how all of it was measured."""
+    there = [name for name in BESIDE if name in results.subjects]
+    rows = []
+    for what, workload, column in SHORT:
+        place, shown = Figure(workload, column, "").place
+        cells = [_cell(shown, results.figure(place, shown, name)) for name in there]
+        if any(cells):
+            rows.append([f"[{what}](#{_anchor(place)})", *(cell or "-" for cell in cells)])
+    drawn = [w for name in FIRST for w in results.workloads if w.name == name and w.drawn]
+    lines = ["# Benchmark", "<!-- Made by `make bench ARGS=--long`; do not edit. -->"]
+    lines.append(
+        f"Measured on {results.data['date']} on {results.data['machine']['cores']} cores, {results.data['server']}."
+    )
+    if rows:
+        lines.append(_table(["", *(_title(results, name) for name in there)], rows, figures=True))
+        lines.append(
+            "A dash: it cannot do this, or it failed. [Where a peer is ahead](#where-a-peer-is-ahead) has every case."
+        )
+    return "\n\n".join([*lines, *(f"![{w.title}]({pictures}/{w.name}.svg)" for w in drawn)])
+
+
+def _anchor(workload: Workload) -> str:
+    return re.sub(r"[^\w -]", "", workload.title.lower()).replace(" ", "-")
+
+
+def _how(results: Results) -> str:
     data = results.data
     rows = [list(fact) for fact in _facts(data).items()]
     if results.later:
         apart = sum(results.head(workload) is not data for workload in results.workloads)
         rows.append(["measured apart", f"{apart} of the workloads, each of which says when"])
-    lines = ["# Benchmark", "Made by `make bench ARGS=--long`; do not edit.", HOW, _table(["", ""], rows)]
-    return "\n\n".join([*lines, *data["notes"]])
+    return "\n\n".join(["## How this was measured", HOW, _table(["", ""], rows), *data["notes"]])
 
 
 def _facts(head: Json) -> dict[str, str]:

@@ -25,9 +25,9 @@ HEAD = """\
 # Beside other lock libraries
 
 This library and another one exclude each other on one key if both use the plain protocol: `SET key token NX PX ttl`,
-delete it if the value is still mine. Tests ran the locks below against ours on real servers. "Yes" means three things:
-each was denied and waited while the other held the lock, each won when the other released it, and both competed for one
-lock and never held it together. `make interop` runs these tests again and writes this page.
+delete it if the value is still mine. Each library below was tested against this one on real servers. "Yes" means that
+each waited while the other held the lock, acquired it after the other's release, and that the two never held it at the
+same time under contention. `make interop` runs these tests again and writes this page.
 """
 
 SHARED = """\

@@ -46,7 +46,7 @@ const PAGES = [
   "reference/node/index/classes/Lock/",
   "reference/rust/",
   "benchmarks/",
-  "compare/",
+  "guides/compare/",
   "security/",
   "changelog/",
 ];
