@@ -363,7 +363,7 @@ export declare function takeEvents(queue: number, topics: Array<string>): Native
 export declare function takeLoss(queue: number, id: number): boolean
 
 /**
- * The timeout of one call: undefined for the lock's own, a number of milliseconds, or null to wait for ever. Undefined
+ * The timeout of one call: undefined for the lock's own, a number of milliseconds, or null to wait forever. Undefined
  * comes first, because it is the most frequent, and napi writes a message for each type that it tries in vain.
  */
 export type Timeout = undefined | number | null

@@ -107,7 +107,7 @@
 // docs/architecture.md is the map of all others.
 
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
-compile_error!("redlock runs on Linux and macOS only; elsewhere, no clock that counts suspend is known to it");
+compile_error!("redlock supports Linux and macOS only: it needs a clock that keeps running while the machine sleeps");
 
 mod acquire;
 mod address;
@@ -173,9 +173,5 @@ pub mod guide {
 }
 
 #[cfg(doctest)]
-mod readmes {
-    #[doc = include_str!("../README.md")]
-    mod of_the_crate {}
-    #[doc = include_str!("../../README.md")]
-    mod of_the_repository {}
-}
+#[doc = include_str!("../README.md")]
+mod readme {}

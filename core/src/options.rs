@@ -177,7 +177,7 @@ impl Protocol {
 pub enum Kind {
     /// A duration.
     Duration,
-    /// A duration, or none to wait for ever.
+    /// A duration, or none to wait forever.
     Timeout,
     /// On or off.
     Flag,
@@ -346,7 +346,7 @@ options! {
 pub(crate) struct Settings {
     /// How long the server keeps the key, in whole milliseconds.
     pub(crate) ttl: Duration,
-    /// How long an acquire waits for the lock; `None` waits for ever, zero tries once.
+    /// How long an acquire waits for the lock; `None` waits forever, zero tries once.
     pub(crate) timeout: Option<Duration>,
     pub(crate) auto_renew: bool,
     /// The longest time for which the lock may be held; at least the ttl.
@@ -745,7 +745,7 @@ mod tests {
         assert_eq!(Options::default().or(&client), client);
         assert_eq!(client.clone().or(&Options::default()), client);
         let lock = Options { timeout: Some(None), label: Some("lock".into()), ..Options::default() }.or(&client);
-        assert_eq!(lock.timeout, Some(None), "`wait for ever` is a value, too");
+        assert_eq!(lock.timeout, Some(None), "`wait forever` is a value, too");
         assert_eq!(lock.label.as_deref(), Some("lock"));
         assert_eq!((lock.ttl, lock.auto_renew), (client.ttl, client.auto_renew));
     }

@@ -78,12 +78,12 @@ fn read_value(value: &Unknown<'_>) -> napi::Result<Either5<Undefined, f64, bool,
     })
 }
 
-/// The timeout of one call: undefined for the lock's own, a number of milliseconds, or null to wait for ever. Undefined
+/// The timeout of one call: undefined for the lock's own, a number of milliseconds, or null to wait forever. Undefined
 /// comes first, because it is the most frequent, and napi writes a message for each type that it tries in vain.
 #[napi]
 pub type Timeout = Either3<Undefined, f64, Null>;
 
-#[expect(clippy::option_option, reason = "the type that the engine takes: left out, for ever, or this long")]
+#[expect(clippy::option_option, reason = "the type that the engine takes: left out, forever, or this long")]
 pub(crate) fn read_timeout(timeout: Timeout) -> Result<Option<Option<Duration>>, Error> {
     Ok(match timeout {
         Either3::A(()) => None,

@@ -119,7 +119,7 @@ test("wrong options are refused at once, and never shown", async () => {
     [{ ttl: -1 }, "ttl is -1 ms"],
     [{ timeout: Number.NEGATIVE_INFINITY }, "timeout is infinite"],
     [{ timeout: -2 }, "timeout is -2 ms"],
-    [{ timeout: "secret" }, "null to wait for ever", "not a string"],
+    [{ timeout: "secret" }, "null to wait forever", "not a string"],
     [{ autoRenew: 1 }, "autoRenew must be true or false"],
     [{ maxHold: 1_000 }, "maxHold is 1 s"],
     [{ atLeast: 604_800_001 }, "atLeast is 604800001 ms", "at most 168 h"],

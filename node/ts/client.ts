@@ -51,7 +51,7 @@ export interface LockOptions {
   readonly timeout?: number | null | undefined;
   /**
    * Whether the background renews the lock every third of its ttl until it is released; default true. A busy event
-   * loop cannot stop it. A hung holder then blocks others for ever, unless `maxHold` ends it.
+   * loop cannot stop it. A hung holder then blocks others forever, unless `maxHold` ends it.
    */
   readonly autoRenew?: boolean | null | undefined;
   /** The lock ends this long after it was acquired, even if it was extended; at least the ttl, by default no limit. */

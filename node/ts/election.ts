@@ -8,7 +8,7 @@ import { checkedOptions, LOCK_OPTIONS } from "./validate.js";
 /**
  * The options of an election, in milliseconds. With `ttl`, another one leads at most this long after a leader has
  * crashed. With `margin`, a leader that cannot renew its term has this long to stop before another one can lead. A
- * candidate waits for ever, so there is no `timeout`.
+ * candidate waits forever, so there is no `timeout`.
  */
 export type ElectionOptions = Pick<LockOptions, (typeof OPTIONS)[number]>;
 

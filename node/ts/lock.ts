@@ -36,7 +36,7 @@ import {
 /** How one acquire waits. */
 export interface AcquireOptions {
   /**
-   * How long to wait, in milliseconds: 0 is one try, `null` waits for ever, as do `Infinity` and -1. Default: the
+   * How long to wait, in milliseconds: 0 is one try, `null` waits forever, as do `Infinity` and -1. Default: the
    * lock's own timeout.
    */
   readonly timeout?: number | null | undefined;

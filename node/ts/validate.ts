@@ -11,7 +11,7 @@ interface Kind {
 
 export const MILLISECONDS: Kind = { says: "a number of milliseconds", fits: (value) => typeof value === "number" };
 export const MILLISECONDS_OR_NULL: Kind = {
-  says: "a number of milliseconds, or null to wait for ever",
+  says: "a number of milliseconds, or null to wait forever",
   fits: (value) => value === null || typeof value === "number",
 };
 export const BOOLEAN: Kind = { says: "true or false", fits: (value) => typeof value === "boolean" };

@@ -145,7 +145,7 @@ def lock(name: Name, **options: Unpack[NameOptions]) -> Lock:
     Options, whose defaults are those of the client; `NameOptions` says more. Durations are seconds or a `timedelta`:
 
     - `ttl`: how long the servers keep the lock unless it is extended; a crashed holder blocks others so long; 10 s
-    - `timeout`: how long acquire may wait; 0 for one try, `None` (the default) for ever
+    - `timeout`: how long acquire may wait; 0 for one try, `None` (the default) forever
     - `auto_renew`: whether a background thread renews the lock until it is released; `True`
     - `max_hold`: the lock ends this long after it was acquired, however often it was renewed; no limit
     - `at_least`: the least time before others can have the lock, even if it is released sooner; 0

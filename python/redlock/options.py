@@ -90,7 +90,7 @@ class Options(ElectionOptions, total=False):
     """
 
     timeout: Duration | None
-    """How long acquire may wait: zero for one try, `None` (the default) for ever, as for infinity and -1."""
+    """How long acquire may wait: zero for one try, `None` (the default) forever, as for infinity and -1."""
 
     auto_renew: bool | None
     """Whether a background thread renews the lock until it is released; default `True`. Busy Python code cannot stop

@@ -89,7 +89,7 @@ fn timeout(option: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Option<Du
     if given.is_none() {
         return Ok(None);
     }
-    let amount = seconds(option, given, "seconds (float or int), a timedelta, or None to wait for ever")?;
+    let amount = seconds(option, given, "seconds (float or int), a timedelta, or None to wait forever")?;
     Unit::Seconds.timeout(option, amount).map_err(|error| to_pyerr(given.py(), &error))
 }
 
@@ -119,7 +119,7 @@ fn is_int(given: &Bound<'_, PyAny>) -> bool {
 pub(crate) enum Timeout {
     /// Left out, or `...`: the lock's own timeout applies.
     Unset,
-    /// A duration, or `None` to wait for ever.
+    /// A duration, or `None` to wait forever.
     Set(Option<Duration>),
 }
 

@@ -233,7 +233,7 @@ impl Lock {
 
     /// Acquire the lock, and wait for as long as others hold it.
     ///
-    /// `timeout` in seconds overrides the lock's own timeout: zero tries once, `None` waits for ever.
+    /// `timeout` in seconds overrides the lock's own timeout: zero tries once, `None` waits forever.
     /// `blocking=False` tries once, too. Returns `False` only if the time is over and others hold the lock (or, in a
     /// split vote, were acquiring it), or if it was too short for an answer of nodes that answer other calls.
     ///

@@ -74,7 +74,7 @@ macro_rules! option_setters {
             /// lock.
             timeout: Duration => Some(timeout);
             /// Sets whether the background extends the lock every third of its ttl until it is released; default true.
-            /// A hung holder then blocks others for ever, unless `max_hold` ends the lock.
+            /// A hung holder then blocks others forever, unless `max_hold` ends the lock.
             auto_renew: bool => auto_renew;
             /// Ends the lock this long after it was acquired, even if it was extended; at least the ttl. By default
             /// there is no such limit.
@@ -100,7 +100,7 @@ macro_rules! option_setters {
             label: impl AsRef<str> => label.as_ref().into();
         }
 
-        /// Lets acquire wait for ever, even if the client has a timeout.
+        /// Lets acquire wait forever, even if the client has a timeout.
         pub fn no_timeout(mut self) -> Self {
             self.options.timeout = Some(None);
             self
@@ -118,7 +118,7 @@ macro_rules! option_setters {
 
 pub(crate) use option_setters;
 
-/// Makes the setters of a candidate, which waits for ever and is renewed.
+/// Makes the setters of a candidate, which waits forever and is renewed.
 macro_rules! candidate_setters {
     () => {
         crate::api::setters::setters! {
@@ -161,7 +161,7 @@ macro_rules! setnx_setters {
             Self(self.0.timeout(timeout))
         }
 
-        /// Lets acquire wait for ever, even if the client has a timeout.
+        /// Lets acquire wait forever, even if the client has a timeout.
         pub fn no_timeout(self) -> Self {
             Self(self.0.no_timeout())
         }

@@ -216,7 +216,7 @@ fn is_taken(view: &LockView) -> bool {
 
 fn until(view: &LockView, now: SystemTime) -> String {
     match view.ttl_left {
-        None => "for ever: the key does not expire".to_owned(),
+        None => "forever: the key does not expire".to_owned(),
         Some(left) => {
             let end = now.checked_add(left).map_or_else(String::new, |end| format!("{}, ", instant::shown(end)));
             format!("{end}in {}, unless it is renewed", duration::shown(left))
@@ -251,7 +251,7 @@ fn table_of_nodes(nodes: &[NodeView]) -> String {
 
 /// Returns how long a key is kept, for people.
 pub(crate) fn shown_left(left: Option<Duration>) -> String {
-    left.map_or_else(|| "for ever".to_owned(), duration::shown)
+    left.map_or_else(|| "forever".to_owned(), duration::shown)
 }
 
 /// Returns a semaphore for people: each slot in one line.
@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(first(&of(LockState::Unknown, 3)), "job: unknown: no 2 of 3 nodes agree");
         let foreign = LockView { ttl_left: None, label: None, ..of(LockState::Foreign, 1) };
         assert_eq!(first(&foreign), "job: foreign: another library's lock, or a key that is not a lock");
-        assert!(block_of(&foreign, at(0)).contains("\n  until    for ever: the key does not expire\n"));
+        assert!(block_of(&foreign, at(0)).contains("\n  until    forever: the key does not expire\n"));
         let odd = LockView { name: "a\n\x1b[2J".to_owned(), slot: Some(3), ..view() };
         assert_eq!(first(&odd), "a\\n\\u{1b}[2J slot 3: held on 2 of 3 nodes");
     }

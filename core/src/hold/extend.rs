@@ -131,7 +131,7 @@ fn vote(answer: &Result<Reply, Failure>) -> KeyVote {
 fn describe(_: KeyVote, reply: Option<&Reply>, _: Delivery) -> String {
     match reply {
         Some(Reply::Extended | Reply::Raised) => "extended".to_owned(),
-        Some(Reply::Absent) => "has no such key any more".to_owned(),
+        Some(Reply::Absent) => "no longer has the key".to_owned(),
         Some(Reply::Foreign(Some(label))) => format!("held by {label}"),
         Some(Reply::Foreign(None)) => "held by another".to_owned(),
         Some(Reply::Ahead(_)) => "granted a larger fence, which does not count".to_owned(),

@@ -149,7 +149,7 @@ fn servers_that_disagree_about_a_slot() {
     }
     let found = Found::about(&shards.url());
     for (server, other) in [(one, two), (two, one)] {
-        found.expect(server, "map", Level::Warning, &format!("another primary for slot {slot} than told by "));
+        found.expect(server, "map", Level::Warning, &format!("another primary for slot {slot} than reported by "));
         found.expect(server, "map", Level::Warning, &at(other));
     }
 }

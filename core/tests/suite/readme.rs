@@ -108,6 +108,13 @@ fn prometheus_scrapes_every_metric_of_the_page_while_a_lock_is_held() {
     assert!(has("redlock_acquire_duration_seconds_count{", "} 2"), "{said}");
 }
 
+/// That of the crate is compiled with its documentation.
+#[test]
+fn the_readmes_show_one_program() {
+    let program = |text: &'static str| text.split_once("```rust,no_run\n").unwrap().1.split_once("```").unwrap().0;
+    assert_eq!(program(include_str!("../../../README.md")), program(include_str!("../../README.md")));
+}
+
 #[test]
 fn the_readme_says_the_promise_of_the_page() {
     let section =

@@ -682,7 +682,7 @@ fn nobody_joins_while_somebody_waits_for_the_lock_alone() {
         assert_eq!(pair.server.look(&alone.want), None, "the last one ends the count");
         pair.put(&alone.want, &text("7"), None);
         assert_eq!(pair.ask(0, joins(None)), Ok(Ok(Reply::Granted(9))), "nobody shares it: all are alike");
-        assert_eq!(pair.server.look(&alone.want), None, "whoever waits is counted anew");
+        assert_eq!(pair.server.look(&alone.want), None, "waiters are counted again");
     }
 }
 
@@ -864,7 +864,7 @@ fn a_waiter_is_counted_once_in_each_hold() {
             assert_eq!(counted(pair), count("9"));
             pair.delete(&keys.want);
             assert_eq!(pair.ask(1, wants(3, hold, false)), placed(3, hold), "its being gone is not seen");
-            assert_eq!(pair.ask(1, wants(3, hold, true)), placed(1, hold), "it begins anew");
+            assert_eq!(pair.ask(1, wants(3, hold, true)), placed(1, hold), "it begins again");
             pair.put(&keys.want, &Thing::List, None);
             assert_eq!(pair.ask(1, wants(0, 0, false)), placed(0, hold), "not a count");
         }
@@ -900,7 +900,7 @@ fn who_was_counted_before_a_bell_rang_is_counted_anew() {
         assert_eq!(told(pair.ask(2, look(0, 0, true))).0, 1, "it waits anyway");
         take(pair, 1);
         let (position, ring) = told(pair.ask(2, look(1, 0, false)));
-        assert_eq!(position, 2, "counted anew after the ring");
+        assert_eq!(position, 2, "counted again after the ring");
         assert_eq!(told(pair.ask(2, look(2, ring, false))), (2, ring));
         pair.delete(slot.bell().unwrap());
         pair.put(&slot.want, &text("1"), None);

@@ -164,7 +164,7 @@ impl<'a> Session<'a> {
                 let text = "the command lives on after SIGKILL; does it belong to another user, as after sudo?";
                 self.notices.error(format!("{}: {text}", self.name()));
             }
-            Notice::Ignored => self.notices.warn(format!("{}; the command goes on without it", lost())),
+            Notice::Ignored => self.notices.warn(format!("{}; the command continues without it", lost())),
             Notice::Unkept => {
                 let text = "something kills the process that would end the command if redlock died; going on without";
                 self.notices.warn(format!("{}: {text}", self.name()));

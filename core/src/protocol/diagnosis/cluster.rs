@@ -324,7 +324,7 @@ impl View {
         for Open { slot, is_leaving, other } in self.myself().iter().flat_map(|member| &member.open) {
             moves.entry((!is_leaving, other)).or_default().push(*slot);
         }
-        let advice = "if no move goes on, end it with redis-cli --cluster fix";
+        let advice = "if no move is under way, end it with redis-cli --cluster fix";
         let told = |((is_coming, other), mut slots): ((bool, &String), Vec<u16>)| {
             slots.sort_unstable();
             let (slots, other) = (shown(&ranges(slots.into_iter())), self.shown(other));
@@ -394,8 +394,8 @@ impl Seen<'_> {
         let slots = shown(&ranges((0..SLOTS).filter(is_elsewhere)));
         let names: Vec<_> = differ.iter().map(|other| self.view.shown(other.id)).collect();
         let message = format!(
-            "another primary for {slots} than told by {}: locks there may be refused; if no move or failover goes \
-             on, use redis-cli --cluster fix",
+            "another primary for {slots} than reported by {}: locks there may be refused; if no move or failover \
+             is under way, use redis-cli --cluster fix",
             names.join(", ")
         );
         Some(Finding::new("map", Level::Warning, message))
@@ -473,12 +473,12 @@ mod tests {
                 "0-5460 [8->-b2] [7->-b2] [9->-c3] [5461-<-b2] [6000-<-unknown-for-long]",
                 &[
                     "warning: slots 7-8 open, on the way to 10.0.0.2:6379: held locks stay held, and free ones cannot be \
-                     acquired; if no move goes on, end it with redis-cli --cluster fix",
+                     acquired; if no move is under way, end it with redis-cli --cluster fix",
                     "warning: slot 9 open, on the way to 2001:db8::3:6379: held locks stay held, and free ones cannot be \
-                     acquired; if no move goes on, end it with redis-cli --cluster fix",
-                    "warning: slot 5461 open, on the way here from 10.0.0.2:6379; if no move goes on, end it with \
+                     acquired; if no move is under way, end it with redis-cli --cluster fix",
+                    "warning: slot 5461 open, on the way here from 10.0.0.2:6379; if no move is under way, end it with \
                      redis-cli --cluster fix",
-                    "warning: slot 6000 open, on the way here from the server unknown-; if no move goes on, end it with \
+                    "warning: slot 6000 open, on the way here from the server unknown-; if no move is under way, end it with \
                      redis-cli --cluster fix",
                 ],
             ),
@@ -592,14 +592,14 @@ mod tests {
         assert_eq!(map(all), [(0, same.clone()), (3, same)], "another cluster is left alone");
         let moved = NODES.replace(" 0-5460", " 0-5459").replace(" 5461-10922", " 5460-10922");
         let found = map([by("a1", NODES), by("b2", &moved), by("c3", NODES)].map(Some).into());
-        let begin = |other: &str| format!("warning: another primary for slot 5460 than told by {other}: ");
+        let begin = |other: &str| format!("warning: another primary for slot 5460 than reported by {other}: ");
         for (found, others) in found.iter().zip(["10.0.0.2:6379", "10.0.0.1:6379, 2001:db8::3:6379", "10.0.0.2:6379"]) {
             assert!(found.1.starts_with(&begin(others)), "{found:?}");
         }
         // One that the others have forgotten still believes in them.
         let forgotten = NODES.split_once('\n').unwrap().1;
         let found = map([by("a1", NODES), by("b2", forgotten)].map(Some).into());
-        assert!(found[1].1.starts_with("warning: another primary for slots 0-5460 than told by the server a1: "));
+        assert!(found[1].1.starts_with("warning: another primary for slots 0-5460 than reported by the server a1: "));
     }
 
     #[test]

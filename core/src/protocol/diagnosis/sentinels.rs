@@ -92,7 +92,7 @@ impl SentinelFacts {
                 let named = format!("names {place}{}", epoch.as_deref().unwrap_or_default());
                 match (epoch, fields) {
                     _ if !is_used => {
-                        let why = "not the primary in use; it was cut off, or a failover goes on";
+                        let why = "not the primary in use; it was cut off, or a failover is under way";
                         (Level::Warning, format!("{named}, {why}"))
                     }
                     _ if is_down => {
@@ -190,7 +190,7 @@ mod tests {
         let expected = [
             "ok: s:26379: names a:6379, epoch 2",
             "warning: s:26379: names a:6379, epoch 2, and cannot reach it; check the network and its auth-pass",
-            "warning: s:26379: names b:6379, epoch 1, not the primary in use; it was cut off, or a failover goes on",
+            "warning: s:26379: names b:6379, epoch 1, not the primary in use; it was cut off, or a failover is under way",
             "warning: s:26379: names a:6379, without an epoch",
             "warning: s:26379: names a:6379; SENTINEL MASTER is refused (NOPERM), so its epoch is not known; grant \
              +sentinel|master",
