@@ -1,4 +1,7 @@
-"""The programs and commands of the pages that answer one question each. Those about the fence use real resources."""
+"""Links of all pages lead somewhere, and the programs and commands of those that answer one question run.
+
+The programs about the fence use real resources.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,38 @@ def said(urls: list[str], directory: Path, *command: str, **also: str) -> str:
     done = subprocess.run(command, cwd=directory, env=environ, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return done.stdout
+
+
+# --- Links ---
+
+REPOSITORY = "https://github.com/redlock-rs/redlock/blob/main/"
+READMES = [ROOT / "README.md", *(ROOT / name / "README.md" for name in ("core", "python", "node"))]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    heads = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", [*READMES, *sorted(DOCS.glob("*.md"))], ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "``", page.read_text(), flags=re.M | re.S)
+    targets = re.findall(r"\]\(([^()\s]+)\)", text) + re.findall(r"^\[[^\]]+\]: (\S+)$", text, re.M)
+    broken = []
+    for target in targets:
+        path, _, anchor = target.removeprefix(REPOSITORY).partition("#")
+        if re.match(r"[a-z]+:", path):
+            continue
+        base = ROOT if target.startswith(REPOSITORY) else page.parent
+        file = base / path if path else page
+        if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
+            broken.append(target)
+    assert not broken
+
+
+# --- Programs and commands ---
 
 
 def test_a_request_is_paid_once(tmp_path: Path) -> None:
