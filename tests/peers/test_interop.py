@@ -155,7 +155,7 @@ def test_waiters_of_python_redis_lock_sleep_on(ours: Start, theirs: Peers, start
         row.name,
         "wake-up",
         "Waiters of python-redis-lock sleep in BLPOP until a release of that library pushes a value; ours does not. "
-        "They sleep until their `timeout`, or else `expire`, has passed, and without both for ever: set `expire`.",
+        "They sleep until their `timeout`, or else `expire`, has passed, and without both forever: set `expire`.",
     )
 
 
