@@ -42,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     permits: Option<u32>,
 
-    /// Longest wait; 0 looks once [default: for ever]
+    /// Longest wait; 0 looks once [default: forever]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
 

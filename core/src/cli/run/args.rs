@@ -68,7 +68,7 @@ pub(crate) struct Args {
     #[arg(short, long, conflicts_with = "wait")]
     no_wait: bool,
 
-    /// Longest wait for the lock, such as 30s, 500ms, 2m; 0 is --no-wait [default: for ever]
+    /// Longest wait for the lock, such as 30s, 500ms, 2m; 0 is --no-wait [default: forever]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
 
@@ -76,7 +76,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "DURATION", default_value = TTL, value_parser = duration::parse)]
     pub(super) ttl: Duration,
 
-    /// Longest time for which the command may run; at least the ttl [default: for ever]
+    /// Longest time for which the command may run; at least the ttl [default: forever]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(super) max_hold: Option<Duration>,
 
