@@ -170,26 +170,28 @@ test("servers that go down under held locks and pending calls are no unhandled r
   assert.equal(errors, "");
 });
 
-test("a held lock that is collected as garbage stays held, with a warning, until the process ends", async () => {
+test("a held lock that is collected as garbage stays held, with a warning, until its client is closed or the process ends", async () => {
   const name = fresh();
   const program = run(
     name,
     `
+      const other = new Redlock(${JSON.stringify(server.url)}, { ttl: 600_000 });
       await redlock.lock(${JSON.stringify(name)}, { ttl: 1_000 }).acquire();
       const { signal } = await redlock.lock("kept").acquire();
       // This is in a function, because a module's own frame keeps its values alive.
       await (async () => {
         const watched = await redlock.lock("watched").acquire();
         watched.signal.addEventListener("abort", () => undefined);
+        await other.lock("closed").acquire();
       })();
-      console.log("acquired");
+      process.stdin.once("data", async () => console.log(await other.close({ limit: 10_000 }) ?? "closed"));
       setInterval(() => gc(), 10);
       process.stdin.on("end", () => process.exit(signal.aborted ? 1 : 0)).resume();
     `,
     "--expose-gc",
   );
   const warnings = () => program.errors.match(/\[REDLOCK_LOCK_ABANDONED\].*/g) ?? [];
-  await until(() => warnings().length === 2);
+  await until(() => warnings().length === 3);
   const left = () => server.ask("PTTL", name);
   let [rises, before] = [0, await left()];
   await until(async () => {
@@ -199,13 +201,17 @@ test("a held lock that is collected as garbage stays held, with a warning, until
     assert.ok(now > 0, "it is held for as long as the process lives");
     return rises > 3;
   });
-  assert.equal(await server.ask("EXISTS", name, "watched", "kept"), 3);
+  assert.equal(await server.ask("EXISTS", name, "watched", "kept", "closed"), 4);
+  program.child.stdin.write("close\n");
+  await until(() => program.output === "closed\n");
+  assert.equal(await server.ask("EXISTS", name, "watched", "kept"), 3, "locks of another client");
+  assert.equal(await server.ask("EXISTS", "closed"), 0);
   program.child.stdin.end();
   await ends(program);
   assert.equal(await server.ask("EXISTS", name, "watched", "kept"), 0);
   assert.deepEqual(
-    warnings().map((warning) => [name, "watched"].some((each) => warning.includes(each))),
-    [true, true],
+    warnings().map((warning) => [name, "watched", "closed"].some((each) => warning.includes(each))),
+    [true, true, true],
   );
 });
 

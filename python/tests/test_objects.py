@@ -103,6 +103,16 @@ async def test_collected_in_its_block_in_a_loop(aclient: aio.Redlock, server: Se
     until(lambda: not server.has(name))
 
 
+def test_closing_its_client_releases_what_was_collected(server: Server, name: str) -> None:
+    client, other = redlock.Redlock(server.url), redlock.Redlock(server.url)
+    with pytest.warns(ResourceWarning, match="stays held"):
+        assert client.lock(name, ttl=60).acquire()
+    with other.lock(f"{name}, of another client"):
+        client.close(limit=LIMIT)
+        assert not server.has(name)
+        assert server.has(f"{name}, of another client")
+
+
 def test_the_end_of_the_process_releases_what_was_collected(run: Run, server: Server, name: str) -> None:
     assert run("client.lock(name, ttl=60).acquire()", "-W", "ignore::ResourceWarning").returncode == 0
     assert not server.has(name)
