@@ -103,7 +103,7 @@ async fn until_free(context: &LockContext, limit: Moment, looks_until: Moment) -
     // The first look has to be answered.
     let (mut away_until, mut is_known) = (clock.now(), false);
     loop {
-        let mut watch = Watch::new(context);
+        let mut watch = FreeWatch::new(context);
         while !context.has_moved(&watch.connections) {
             let Some(look) = clock.timeout_at(looks_until, pin!(watch.look())).await else {
                 // The timeout has cut it short.
@@ -131,7 +131,7 @@ async fn until_free(context: &LockContext, limit: Moment, looks_until: Moment) -
 }
 
 /// A caller's watch over a lock, on one set of nodes.
-struct Watch<'a> {
+struct FreeWatch<'a> {
     context: &'a LockContext,
     connections: Arc<Connections>,
     wakeup: Wakeup,
@@ -140,7 +140,7 @@ struct Watch<'a> {
     polls: u32,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> FreeWatch<'a> {
     fn new(context: &'a LockContext) -> Self {
         let set = context.set().into_owned();
         let connections = set.waiting_connections(&Handle::current());
