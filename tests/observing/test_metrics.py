@@ -91,8 +91,10 @@ def test_prometheus_reads_the_text(stats: redlock.Stats, tmp_path: Path) -> None
     """Its tool wants to know when each sample was taken."""
     text = re.sub(r"^([^#].*)$", r"\1 1700000000", stats.to_openmetrics(), flags=re.M)
     (tmp_path / "metrics").write_text(text)
-    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", tmp_path / "metrics", tmp_path / "blocks"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    program = ("promtool", "tsdb", "create-blocks-from", "openmetrics")
+    done = subprocess.run(
+        [*program, tmp_path / "metrics", tmp_path / "blocks"], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert [*(tmp_path / "blocks").iterdir()], done.stdout
 
