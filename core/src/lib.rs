@@ -61,8 +61,8 @@
 //!   data.
 //! - **Exclusion.** A lock has at most one holder at a time, as long as clocks run at nearly the same rate and servers
 //!   keep their data.
-//! - **Liveness.** A crashed holder blocks others for at most one ttl. A minority of servers that is down or hangs delays
-//!   no call by more than the first timeout.
+//! - **Liveness.** A crashed holder blocks others for at most one ttl, or for its `at_least` if that is longer. A minority
+//!   of servers that is down or hangs delays no call by more than the first timeout.
 //! - **Truth.** A lock is never reported as held after the end of its lease. A local timer reports the loss at that
 //!   moment, without waiting for a server.
 //!
