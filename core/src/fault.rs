@@ -54,6 +54,12 @@ pub enum Fault {
     AheadCounts,
     /// The node's restore writes a fence smaller than the node has granted since.
     RestoreBlindly,
+    /// The node's re-key leaves the token as it is.
+    RekeyKeepsToken,
+    /// The node's re-key compares the token alone, not the fence.
+    RekeyByToken,
+    /// The node's re-key takes a key that another attachment has re-keyed.
+    RekeyOfAny,
     /// The node's release does not compare the token.
     ReleaseBlindly,
     /// The node's SETNX acquire takes a key that has not expired.
@@ -123,7 +129,7 @@ pub enum Fault {
 #[cfg(feature = "simulation")]
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 60] = [
         Self::HalfIsQuorum,
         Self::NoDrift,
         Self::ValidFromAnswer,
@@ -149,6 +155,9 @@ impl Fault {
         Self::NotRaised,
         Self::AheadCounts,
         Self::RestoreBlindly,
+        Self::RekeyKeepsToken,
+        Self::RekeyByToken,
+        Self::RekeyOfAny,
         Self::ReleaseBlindly,
         Self::SetnxTakes,
         Self::AskRemembered,

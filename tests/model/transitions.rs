@@ -96,6 +96,8 @@ pub enum Ask {
     Extend { fence: u64, floor: Option<u64> },
     /// Put back a forgotten lock, unless more than `level` is remembered.
     Restore { fence: u64, level: u64 },
+    /// Give the key of the `former` owner to this one. It must not count if more was granted than `fence`.
+    Rekey { former: u8, fence: u64 },
     /// Delete the lock.
     Release,
     /// Leave the lock for the rest of its least time.
@@ -111,7 +113,7 @@ pub enum Answer {
     Done,
     /// The key lives longer, and the floor is remembered.
     Raised,
-    /// The key is the owner's, but this larger fence was granted.
+    /// The key is the owner's, or was given to it, but this larger fence was granted.
     Ahead(u64),
     /// It is not.
     Refused,
@@ -214,6 +216,7 @@ fn execute(keys: &mut [Keys], names: &Arc<request::Keys>, owner: u8, ask: Ask) -
         Ask::Confirm { granted, fence } => Action::Confirm { granted, fence, fence_ttl, label },
         Ask::Extend { fence, floor } => Action::Extend { ttl, fence, fence_ttl, floor },
         Ask::Restore { fence, level } => Action::Restore { ttl, fence, level, fence_ttl, label },
+        Ask::Rekey { former, fence } => Action::Rekey { former: TOKENS[usize::from(former)], ttl, fence, fence_ttl },
         Ask::Release => Action::Release { asks: false },
         Ask::Leave => Action::Leave { asks: false, rest: LONG },
     };

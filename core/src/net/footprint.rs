@@ -106,6 +106,12 @@ impl Footprint {
                 self.granted(*fence);
                 Trace::Created
             }
+            // A re-key.
+            Ok(Reply::Extended) => Trace::Created,
+            Ok(Reply::Ahead(fence)) => {
+                self.granted(*fence);
+                Trace::Created
+            }
             // The scripts write the lock last, so that an error leaves none.
             Ok(_) => Trace::Nothing,
             Err(failure) if failure.is_unexecuted() => Trace::Nothing,

@@ -208,6 +208,8 @@ pub(crate) enum Action {
     Leave { asks: bool, rest: Duration },
     /// Restores a key that a node has forgotten, with `fence` in it, unless the node remembers more than `level`.
     Restore { ttl: Duration, fence: u64, level: u64, fence_ttl: Duration, label: Arc<str> },
+    /// Gives the key of the `former` token this one, and extends it.
+    Rekey { former: Token, ttl: Duration, fence: u64, fence_ttl: Duration },
     /// Looks, changes nothing. The token is not used. `asks` for the number of waiters.
     Inspect { asks: bool },
     /// Reports whether the lock is held and the caller's position; takes nothing.
@@ -235,14 +237,15 @@ impl Action {
         Self::Leave { asks, rest: Duration::from_millis(u64::try_from(rest).unwrap_or(u64::MAX)) }
     }
 
-    /// Returns whether executing this can create the lock key, so that a delete must follow.
+    /// Returns whether executing this can give this token a lock key, so that a delete must follow.
     pub(crate) fn creates(&self) -> bool {
-        matches!(self, Self::Acquire { .. } | Self::Restore { .. } | Self::SetnxAcquire { .. })
+        matches!(self, Self::Acquire { .. } | Self::Restore { .. } | Self::Rekey { .. } | Self::SetnxAcquire { .. })
     }
 
     /// Returns whether executing this twice does no more than once, so that it may be resent if its answer is missing.
     pub(crate) fn is_repeatable(&self) -> bool {
-        !self.creates() && !matches!(self, Self::SetnxRelease { .. } | Self::Withdraw)
+        matches!(self, Self::Rekey { .. })
+            || !self.creates() && !matches!(self, Self::SetnxRelease { .. } | Self::Withdraw)
     }
 
     /// Returns whether it may be given up after it was sent, and asked anew over another connection: a fresh token makes
@@ -287,7 +290,7 @@ pub(crate) enum Reply {
     Confirmed,
     /// Confirm or restore: the node holds something else, or knows a larger fence. Withdraw: nothing was changed.
     Refused,
-    /// Extend: the key lives longer.
+    /// Extend or re-key: the key lives longer, and is this token's.
     Extended,
     /// Extend: the key lives longer, and the node remembers the floor.
     Raised,

@@ -2,7 +2,7 @@
 //! requests, presets and deletes, compared after every step.
 
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use harness::Program;
@@ -112,6 +112,9 @@ fn common_action() -> impl Strategy<Value = Action> {
         1 => any::<bool>().prop_map(|asks| Action::Release { asks }),
         2 => (ttl(), number(), number(), ttl(), label()).prop_map(|(ttl, fence, level, fence_ttl, label)| {
             Action::Restore { ttl, fence, level, fence_ttl, label }
+        }),
+        2 => (0..TOKENS, ttl(), number(), ttl()).prop_map(|(former, ttl, fence, fence_ttl)| {
+            Action::Rekey { former: OWNERS[former], ttl, fence, fence_ttl }
         }),
         1 => wants().prop_map(|wants| Action::Peek { wants }),
     ]
@@ -249,6 +252,9 @@ const NAMES: usize = 3;
 
 const TOKENS: usize = 3;
 
+/// The callers' tokens.
+static OWNERS: LazyLock<[Token; TOKENS]> = LazyLock::new(|| std::array::from_fn(|_| Token::fresh(&Random::System)));
+
 fn step(action: impl Strategy<Value = Action>) -> impl Strategy<Value = Step> {
     let fence = prop_oneof![
         8 => prop::sample::select(&FENCES[..]).prop_map(|text| Thing::Text(text.into())),
@@ -314,7 +320,7 @@ impl Pair {
             server: OnServer::start(program),
             alone: Arc::new(keys.alone()),
             keys,
-            tokens: std::array::from_fn(|_| Token::fresh(&Random::System)),
+            tokens: *OWNERS,
         }
     }
 

@@ -29,6 +29,14 @@
 //! attempt *decides* on a fence, or *wins*, by the answers of any quorum. A confirm *arrives*. When it has won, extensions
 //! and restores *arrive*, and it *levels* with a node that has granted more. A key *ends*. A node *loses* its data, all of it or what it learnt last.
 //!
+//! # Handing a lock over
+//!
+//! The lock of the first attempt may be *detached*, and then attached by some at once ([`Fencing::attachments`]), each with a
+//! token of its own. What the former holder has sent may arrive at any time, but for restores, whose end a detach awaits. A
+//! re-key *arrives*, once or more often. An attachment *holds* the lock when a quorum has said yes to it. Or it *gives up*:
+//! then it never holds the lock, its re-keys may still arrive, and so may what keys back. Extensions and restores of those
+//! that hold it *arrive*, too. That one tries again after it has keyed back is another attachment, because it has another token.
+//!
 //! # What is left out, and why nothing is missed
 //!
 //! - *Time.* No clock is read. A key may end at any moment: by expiry with any clock, release, DEL or eviction. So a
@@ -75,11 +83,11 @@ mod step;
 use redlock::testing::model::{self, Answer, Ask, Keys, Next, Part};
 use stateright::{Model, Property};
 
-use state::Attempt;
+use state::{Attachment, Attempt};
 
 pub use rules::Mutant;
-pub use state::State;
-pub use step::{Message, Step, tell};
+pub use state::{ATTACHMENTS_MOST, State};
+pub use step::{Handing, Message, Step, tell};
 
 /// No two that have won have the same fence.
 pub const UNIQUE: &str = "unique";
@@ -101,6 +109,10 @@ pub const ONE_OWNER: &str = "one owner";
 pub const EXCLUDES: &str = "excludes";
 /// Where nothing more can happen, somebody has won.
 pub const LIVE: &str = "live";
+/// Of all attachments of a lock, one holds it at most.
+pub const ONE_ATTACHED: &str = "one attached";
+/// The former holder extends nothing after another holds the lock.
+pub const HANDED_OVER: &str = "handed over";
 /// A node that was given a lock back has none of its keys, and extends none of them.
 pub const GIVEN_UP: &str = "given up";
 /// Where no key ends, a node has what it granted to a winner until this one gives it back.
@@ -138,6 +150,8 @@ pub struct Fencing<const S: usize, const A: usize, const K: usize = 1> {
     pub losses: u8,
     /// Whether a node that has forgotten grants more than all that it had granted.
     pub clocks: bool,
+    /// How many attach the lock of the first attempt at once, if it is detached. At most [`ATTACHMENTS_MOST`].
+    pub attachments: usize,
     /// How those who have won give their locks back, if that is the subject. Nothing else makes a key anew then.
     pub gives_up: Option<Ask>,
     /// The rule that is broken.
@@ -157,6 +171,7 @@ impl<const S: usize, const A: usize, const K: usize> Default for Fencing<S, A, K
             copies: 0,
             losses: 0,
             clocks: true,
+            attachments: 0,
             gives_up: None,
             mutant: None,
         }
@@ -188,7 +203,8 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
             steps.push(Step::Begins(begun));
         }
         for attempt in 0..begun {
-            steps.extend(self.levels(state, attempt).map(|level| Step::Levels(attempt, level)));
+            let levels = self.levels(state, attempt).filter(|_| !state.is_detached(attempt));
+            steps.extend(levels.map(|level| Step::Levels(attempt, level)));
             for node in self.list(attempt) {
                 let mut messages = Vec::new();
                 self.messages(state, attempt, node, &mut messages);
@@ -204,6 +220,7 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
                 steps.extend(self.verdicts(&parts, state.attempts[attempt].decided).into_iter().filter_map(step));
             }
         }
+        self.hands_over(state, steps);
         for (node, there) in state.nodes.iter().enumerate() {
             for (name, keys) in there.keys.iter().enumerate().filter(|_| self.ends != Ends::Never) {
                 let owners =
@@ -234,6 +251,10 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
                 (state.attempts[attempt].won, state.attempts[attempt].level) = (Some(fence), Some(fence));
             }
             Step::Levels(attempt, level) => state.attempts[attempt].level = Some(level),
+            Step::Detaches => state.attachments[..self.attachments].fill(Attachment::Tries),
+            Step::Attaches(number) => state.attachments[number] = Attachment::Holds,
+            Step::GivesUp(number) => state.attachments[number] = Attachment::GaveUp,
+            Step::Handing(number, node, message) => self.hands(&mut state, number, node, message),
             Step::Ends(node, name) => {
                 let keys = &mut state.nodes[node].keys;
                 let owner = keys[name].lock.map(|(owner, _)| owner);
@@ -265,7 +286,7 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
 
     fn properties(&self) -> Vec<Property<Self>> {
         type Case<const S: usize, const A: usize, const K: usize> = fn(&Fencing<S, A, K>, &State<S, A, K>) -> bool;
-        let cases: [(&'static str, Case<S, A, K>); 12] = [
+        let cases: [(&'static str, Case<S, A, K>); 14] = [
             (UNIQUE, |model, state| model.all_rivals(state, |one, two| state.won(one) != state.won(two))),
             (REAL_TIME, |model, state| model.all_neighbours(state, |one, two| state.is_in_real_time(one, two))),
             (OWN_ORDER, |model, state| model.all_rivals(state, |one, two| state.is_in_own_order(one, two))),
@@ -288,6 +309,12 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
             }),
             (KEPT, |model, state| {
                 model.ends != Ends::Never || model.losses > 0 || (0..A).all(|attempt| model.is_kept(state, attempt))
+            }),
+            (ONE_ATTACHED, |_, state| {
+                state.attachments.iter().filter(|attachment| **attachment == Attachment::Holds).count() <= 1
+            }),
+            (HANDED_OVER, |model, state| {
+                !model.is_quorum(state.nodes.iter().filter(|node| node.extended_late).count())
             }),
             (GIVEN_UP, |model, state| !state.revived && (0..A).all(|attempt| !model.is_left_behind(state, attempt))),
         ];
@@ -341,10 +368,14 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
         if self.confirms(part, state.attempts[attempt].decided) {
             messages.push(Message::Confirm);
         }
-        let floor = self.ahead(state, attempt).filter(|floor| there.raised[attempt] < *floor);
+        let is_detached = state.is_detached(attempt);
+        let floor = self.ahead(state, attempt).filter(|floor| there.raised[attempt] < *floor && !is_detached);
         messages.extend(floor.map(Message::Raise));
         let given_up = there.given_up[attempt];
-        if (self.is_superseded(state, attempt) || given_up) && won && !there.extended[attempt] {
+        let is_over = self.is_superseded(state, attempt) && !there.extended[attempt]
+            || given_up && !there.extended[attempt]
+            || self.is_handed_over(state, attempt) && !there.extended_late;
+        if won && is_over {
             messages.push(Message::Extend);
         }
         let is_absent = |name: &&usize| match there.keys[**name] {
@@ -352,7 +383,7 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
             Keys { shared: Some(period), .. } => self.shared[attempt] && !period.has(self.token(attempt)),
             Keys { lock: Some(_), .. } => false,
         };
-        if self.restores && won && self.names[attempt].iter().any(|name| is_absent(&name)) {
+        if self.restores && won && !is_detached && self.names[attempt].iter().any(|name| is_absent(&name)) {
             messages.push(Message::Restore);
         }
         if self.gives_up.is_some() && won && !given_up {
@@ -363,6 +394,7 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
     fn arrives(&self, state: &mut State<S, A, K>, attempt: usize, node: usize, message: Message) {
         let Attempt { decided, won, level, .. } = state.attempts[attempt];
         let is_superseded = self.is_superseded(state, attempt);
+        let is_handed_over = self.is_handed_over(state, attempt);
         let there = &mut state.nodes[node];
         match message {
             Message::Acquire { proposal, again, heard } => {
@@ -381,8 +413,10 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
                 there.parts[attempt] = if done && won.is_none() { Part::Confirmed } else { Part::Refused };
             }
             Message::Extend => {
-                there.extended[attempt] = self.extend(&mut there.keys, attempt, level.expect("who holds"), None);
-                state.revived |= there.given_up[attempt] && there.extended[attempt];
+                let extended = self.extend(&mut there.keys, attempt, level.expect("who holds"), None);
+                there.extended[attempt] |= extended && (is_superseded || there.given_up[attempt]);
+                there.extended_late |= extended && is_handed_over;
+                state.revived |= there.given_up[attempt] && extended;
             }
             Message::Raise(floor) => {
                 if self.extend(&mut there.keys, attempt, level.expect("who holds"), Some(floor)) {
@@ -402,6 +436,69 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
         }
     }
 
+    /// Whether the attempt's lock has another holder by now.
+    fn is_handed_over(&self, state: &State<S, A, K>, attempt: usize) -> bool {
+        state.is_detached(attempt) && state.attachments.contains(&Attachment::Holds)
+    }
+
+    /// What may happen while the lock of the first attempt is handed over.
+    fn hands_over(&self, state: &State<S, A, K>, steps: &mut Vec<Step>) {
+        if self.attachments > 0 && state.won(0).is_some() && !state.is_detached(0) {
+            steps.push(Step::Detaches);
+        }
+        for (number, attachment) in state.attachments[..self.attachments].iter().enumerate() {
+            let mut arrives = |message| steps.extend((0..S).map(|node| Step::Handing(number, node, message)));
+            match attachment {
+                Attachment::None => {}
+                Attachment::Tries => {
+                    arrives(Handing::Rekey);
+                    if self.is_quorum(state.nodes.iter().filter(|node| node.rekeyed[number]).count()) {
+                        steps.push(Step::Attaches(number));
+                    }
+                    steps.push(Step::GivesUp(number));
+                }
+                Attachment::GaveUp => {
+                    arrives(Handing::Rekey);
+                    arrives(Handing::KeyBack);
+                }
+                Attachment::Holds => {
+                    arrives(Handing::Rekey);
+                    arrives(Handing::Extend);
+                    if self.restores {
+                        arrives(Handing::Restore);
+                    }
+                }
+            }
+        }
+    }
+
+    fn hands(&self, state: &mut State<S, A, K>, number: usize, node: usize, message: Handing) {
+        let Attempt { won, level, .. } = state.attempts[0];
+        let (fence, level) = won.zip(level).expect("who was detached had won");
+        let (former, fresh) = (self.token(0), rules::token_of(number));
+        let is_superseded = self.is_superseded(state, 0);
+        let tries = state.attachments[number] == Attachment::Tries;
+        let there = &mut state.nodes[node];
+        let mut ask = |owner, ask| self.ask_as(&mut there.keys, 0, owner, ask) == Answer::Done;
+        let kept = match message {
+            Handing::Rekey => {
+                let rekeyed = ask(fresh, Ask::Rekey { former, fence: level });
+                there.rekeyed[number] |= rekeyed && tries;
+                rekeyed && tries
+            }
+            Handing::KeyBack => {
+                ask(former, Ask::Rekey { former: fresh, fence: level });
+                false
+            }
+            Handing::Extend => ask(fresh, Ask::Extend { fence: level, floor: None }),
+            Handing::Restore => {
+                ask(fresh, Ask::Restore { fence, level });
+                false
+            }
+        };
+        there.extended_anew[number] |= kept && is_superseded;
+    }
+
     fn is_durable(&self, state: &State<S, A, K>) -> bool {
         let remembered = |name: usize, fence| state.nodes.iter().filter(|node| node.keys[name].fence >= fence).count();
         (0..A).all(|attempt| {
@@ -415,19 +512,21 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
         (0..A).any(|attempt| {
             let extended: Vec<bool> = self.list(attempt).map(|node| state.nodes[node].extended[attempt]).collect();
             model::is_extended(&extended)
-        })
+        }) || (0..ATTACHMENTS_MOST)
+            .any(|number| model::is_extended(&state.nodes.each_ref().map(|node| node.extended_anew[number])))
     }
 
     /// Whether an attempt has won and its keys, those of late grants aside, stand on a quorum.
     fn owns(&self, state: &State<S, A, K>, attempt: usize) -> bool {
         let Some(fence) = state.level(attempt) else { return false };
-        let own = |keys: &Keys| match (keys.lock, keys.shared) {
-            (Some((owner, granted)), _) => owner == self.token(attempt) && granted <= fence,
-            (None, Some(period)) => period.has(self.token(attempt)) && period.fence <= fence,
+        let own = |keys: &Keys, token| match (keys.lock, keys.shared) {
+            (Some((owner, granted)), _) => owner == token && granted <= fence,
+            (None, Some(period)) => period.has(token) && period.fence <= fence,
             (None, None) => false,
         };
-        let all = |node: &usize| self.names[attempt].iter().all(|name| own(&state.nodes[*node].keys[*name]));
-        self.is_quorum(self.list(attempt).filter(all).count())
+        let all =
+            |node: usize, token| self.names[attempt].iter().all(|name| own(&state.nodes[node].keys[*name], token));
+        self.tokens(attempt).any(|token| self.is_quorum(self.list(attempt).filter(|node| all(*node, token)).count()))
     }
 
     /// Whether a node that was given the lock back still has a key of it.

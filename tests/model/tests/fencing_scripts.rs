@@ -14,6 +14,7 @@ const ACQUIRE: &str = include_str!("../../../core/src/protocol/lua/acquire.lua")
 const CONFIRM: &str = include_str!("../../../core/src/protocol/lua/confirm.lua");
 const EXTEND: &str = include_str!("../../../core/src/protocol/lua/extend.lua");
 const RESTORE: &str = include_str!("../../../core/src/protocol/lua/restore.lua");
+const REKEY: &str = include_str!("../../../core/src/protocol/lua/rekey.lua");
 const RELEASE: &str = include_str!("../../../core/src/protocol/lua/release.lua");
 const LEAVE: &str = include_str!("../../../core/src/protocol/lua/leave.lua");
 
@@ -21,6 +22,7 @@ const ACQUIRE_ALL: &str = include_str!("../../../core/src/protocol/lua/acquire_a
 const CONFIRM_ALL: &str = include_str!("../../../core/src/protocol/lua/confirm_all.lua");
 const EXTEND_ALL: &str = include_str!("../../../core/src/protocol/lua/extend_all.lua");
 const RESTORE_ALL: &str = include_str!("../../../core/src/protocol/lua/restore_all.lua");
+const REKEY_ALL: &str = include_str!("../../../core/src/protocol/lua/rekey_all.lua");
 const RELEASE_ALL: &str = include_str!("../../../core/src/protocol/lua/release_all.lua");
 
 /// A script about shared locks, as it is sent.
@@ -37,6 +39,7 @@ const ACQUIRE_SHARED: &str = of_shared!("acquire_shared");
 const CONFIRM_SHARED: &str = of_shared!("confirm_shared");
 const EXTEND_SHARED: &str = of_shared!("extend_shared");
 const RESTORE_SHARED: &str = of_shared!("restore_shared");
+const REKEY_SHARED: &str = of_shared!("rekey_shared");
 const RELEASE_SHARED: &str = of_shared!("release_shared");
 
 /// Longer than any case, in milliseconds.
@@ -68,6 +71,7 @@ fn deed(names: usize, shared: bool) -> impl Strategy<Value = Deed> {
             (1..8_u64, 1..8_u64).prop_map(|(granted, fence)| Ask::Confirm { granted, fence }),
             (1..8_u64, prop::option::of(1..8_u64)).prop_map(|(fence, floor)| Ask::Extend { fence, floor }),
             (1..8_u64, 1..8_u64).prop_map(|(fence, level)| Ask::Restore { fence, level }),
+            (0..3_u8, 1..8_u64).prop_map(|(former, fence)| Ask::Rekey { former, fence }),
             Just(Ask::Release),
             Just(Ask::Leave),
         ]
@@ -141,6 +145,9 @@ fn asked_to_share(server: &Server, owner: u8, ask: Ask) -> Answer {
         Ask::Restore { fence, level } => {
             run(server, RESTORE_SHARED, keys, &[token, LONG, &level.to_string(), LONG, &fence.to_string()])
         }
+        Ask::Rekey { former, fence } => {
+            run(server, REKEY_SHARED, keys, &[token, LONG, &fence.to_string(), LONG, &self::token(former)])
+        }
         Ask::Release => run(server, RELEASE_SHARED, &keys[..1], &[token]),
         Ask::Leave => unreachable!("a shared lock is not left"),
     };
@@ -156,7 +163,7 @@ fn answer(ask: Ask, value: Value) -> Answer {
             other => panic!("{other:?}"),
         },
         (Ask::Extend { .. }, Value::Int(2)) => Answer::Raised,
-        (Ask::Extend { .. }, Value::Int(ahead @ ..=-2)) => Answer::Ahead(ahead.unsigned_abs()),
+        (Ask::Extend { .. } | Ask::Rekey { .. }, Value::Int(ahead @ ..=-2)) => Answer::Ahead(ahead.unsigned_abs()),
         (_, Value::Int(1)) => Answer::Done,
         (_, Value::Int(_)) => Answer::Refused,
         (_, other) => panic!("{other:?}"),
@@ -174,6 +181,9 @@ fn asked_for_one(server: &Server, keys: &[String], token: &str, ask: Ask) -> Val
         Ask::Extend { fence, floor } => extended(server, EXTEND, keys, &[token, LONG, &fence.to_string(), LONG], floor),
         Ask::Restore { fence, level } => {
             run(server, RESTORE, keys, &[token, LONG, &level.to_string(), LONG, "", &fence.to_string()])
+        }
+        Ask::Rekey { former, fence } => {
+            run(server, REKEY, keys, &[token, LONG, &fence.to_string(), LONG, &self::token(former)])
         }
         Ask::Release => run(server, RELEASE, &keys[..1], &[token]),
         Ask::Leave => run(server, LEAVE, &keys[..1], &[token, LONG]),
@@ -196,6 +206,9 @@ fn asked_for_all(server: &Server, keys: &[String], token: &str, ask: Ask) -> Val
         Ask::Restore { fence, level } => {
             let (fence, level) = (fence.to_string(), level.to_string());
             run(server, RESTORE_ALL, keys, &[token, LONG, &level, LONG, "", &number, &fence])
+        }
+        Ask::Rekey { former, fence } => {
+            run(server, REKEY_ALL, keys, &[token, LONG, &fence.to_string(), LONG, &self::token(former), &number])
         }
         Ask::Release => run(server, RELEASE_ALL, &keys[..names], &[token, &number]),
         Ask::Leave => unreachable!("a lock of several names is not left"),

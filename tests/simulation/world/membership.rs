@@ -219,7 +219,11 @@ fn keys(request: &Request, bare: bool) -> Vec<&[u8]> {
         _ => each.clone().map(|keys| &*keys.lock).collect(),
     };
     let names_fence = match &request.action {
-        Action::Acquire { .. } | Action::Confirm { .. } | Action::Restore { .. } | Action::Peek { .. } => true,
+        Action::Acquire { .. }
+        | Action::Confirm { .. }
+        | Action::Restore { .. }
+        | Action::Rekey { .. }
+        | Action::Peek { .. } => true,
         Action::Extend { .. } => !bare,
         // The script that takes several names also looks at them.
         Action::Inspect { .. } => request.keys.are_several(),

@@ -109,6 +109,9 @@ impl Store {
             Action::Restore { ttl, fence, level, fence_ttl, label } => {
                 self.restore(now, request, (*fence, *level), (*ttl, *fence_ttl), label)
             }
+            Action::Rekey { former, ttl, fence, fence_ttl } => {
+                Ok(self.rekey(now, request, former, *fence, (*ttl, *fence_ttl)))
+            }
             Action::Inspect { asks } => Ok(self.seen(now, &request.keys, *asks)),
             Action::Withdraw => Ok(self.withdraw(now, &request.keys)),
             Action::Peek { wants } => {
@@ -265,6 +268,43 @@ impl Store {
         self.set(now, &request.keys.fence, level.to_string().into_bytes(), fence_ttl);
         self.set(now, &request.keys.lock, request.token.value(fence, label), ttl);
         Ok(Reply::Restored)
+    }
+
+    /// Gives the keys of the `former` token the request's, and lets them live longer: of all names, or of none.
+    fn rekey(
+        &mut self,
+        now: u64,
+        request: &Request,
+        former: &Token,
+        level: u64,
+        (ttl, fence_ttl): (Duration, Duration),
+    ) -> Reply {
+        let (mut absent, mut most, mut values) = (false, 0, Vec::new());
+        for keys in request.keys.each() {
+            let Some(entry) = self.keys.get(&*keys.lock) else {
+                absent = true;
+                continue;
+            };
+            let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
+            let anybody = Token::parse(&value[..value.len().min(Token::LEN)]).filter(|_| planted(Fault::RekeyOfAny));
+            let granted = [former, &request.token].into_iter().chain(&anybody).find_map(|token| granted(value, token));
+            let Some(granted) = granted else {
+                return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label));
+            };
+            most = most.max(granted);
+            values.push((keys, [request.token.as_bytes(), &value[Token::LEN..]].concat()));
+        }
+        if absent {
+            return Reply::Absent;
+        }
+        for (keys, value) in values {
+            self.lengthen(now, &keys.lock, ttl, true);
+            self.lengthen(now, &keys.fence, fence_ttl, false);
+            if let Some(entry) = self.keys.get_mut(&*keys.lock).filter(|_| !planted(Fault::RekeyKeepsToken)) {
+                entry.value = Content::Text(value);
+            }
+        }
+        if most > level && !planted(Fault::RekeyByToken) { Reply::Ahead(most) } else { Reply::Extended }
     }
 
     fn seen(&self, now: u64, keys: &Keys, asks: bool) -> Reply {

@@ -47,6 +47,7 @@ static SCRIPTS: LazyLock<[Text; ScriptId::COUNT]> = LazyLock::new(|| {
         Text::new(include_str!("../../protocol/lua/extend.lua")),
         Text::new(include_str!("../../protocol/lua/release.lua")),
         Text::new(include_str!("../../protocol/lua/restore.lua")),
+        Text::new(include_str!("../../protocol/lua/rekey.lua")),
         Text::new(include_str!("../../protocol/lua/inspect.lua")),
         Text::new(include_str!("../../protocol/lua/setnx_acquire.lua")),
         Text::new(include_str!("../../protocol/lua/setnx_release.lua")),
@@ -57,11 +58,13 @@ static SCRIPTS: LazyLock<[Text; ScriptId::COUNT]> = LazyLock::new(|| {
         Text::new(include_str!("../../protocol/lua/extend_all.lua")),
         Text::new(include_str!("../../protocol/lua/release_all.lua")),
         Text::new(include_str!("../../protocol/lua/restore_all.lua")),
+        Text::new(include_str!("../../protocol/lua/rekey_all.lua")),
         Text::new(of_shared!("acquire_shared")),
         Text::new(of_shared!("confirm_shared")),
         Text::new(of_shared!("extend_shared")),
         Text::new(of_shared!("release_shared")),
         Text::new(of_shared!("restore_shared")),
+        Text::new(of_shared!("rekey_shared")),
         Text::new(concat!(include_str!("../../protocol/lua/unshared.lua"), of_shared!("withdraw"))),
     ]
 });
@@ -157,6 +160,11 @@ pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool, b
             command.arg(token).arg(millis(*ttl)).arg(*level).arg(millis(*fence_ttl)).arg(&**label).arg(*mine);
             command
         }
+        Action::Rekey { former, ttl, fence: mine, fence_ttl } => {
+            let mut command = begin(&[lock, fence]);
+            command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_ttl)).arg(former.as_bytes());
+            command
+        }
         Action::Inspect { .. } => {
             if hints {
                 begin(&[lock, want])
@@ -241,6 +249,9 @@ fn command_of_several(request: &Request, by: Eval, hints: bool) -> Cmd {
                 .arg(locks)
                 .arg(*fence);
         }
+        Action::Rekey { former, ttl, fence, fence_ttl } => {
+            command.arg(token).arg(millis(*ttl)).arg(*fence).arg(millis(*fence_ttl)).arg(former.as_bytes()).arg(locks);
+        }
         Action::Release { .. } | Action::Leave { .. } => {
             command.arg(token).arg(locks);
         }
@@ -294,6 +305,10 @@ fn command_of_shared(request: &Request, by: Eval, hints: bool, bare: bool) -> Cm
         }
         Action::Restore { ttl, fence, level, fence_ttl, .. } => {
             command.arg(member).arg(millis(*ttl)).arg(*level).arg(millis(*fence_ttl)).arg(*fence);
+        }
+        Action::Rekey { former, ttl, fence, fence_ttl } => {
+            let former = request.keys.member(former);
+            command.arg(member).arg(millis(*ttl)).arg(*fence).arg(millis(*fence_ttl)).arg(former);
         }
         Action::Release { .. } | Action::Leave { .. } => {
             command.arg(member);
@@ -354,6 +369,7 @@ pub(super) enum ScriptId {
     Extend,
     Release,
     Restore,
+    Rekey,
     Inspect,
     SetnxAcquire,
     SetnxRelease,
@@ -364,16 +380,18 @@ pub(super) enum ScriptId {
     ExtendAll,
     ReleaseAll,
     RestoreAll,
+    RekeyAll,
     AcquireShared,
     ConfirmShared,
     ExtendShared,
     ReleaseShared,
     RestoreShared,
+    RekeyShared,
     Withdraw,
 }
 
 impl ScriptId {
-    pub(super) const COUNT: usize = 21;
+    pub(super) const COUNT: usize = 24;
 
     pub(super) const ALL: [Self; Self::COUNT] = [
         Self::Acquire,
@@ -381,6 +399,7 @@ impl ScriptId {
         Self::Extend,
         Self::Release,
         Self::Restore,
+        Self::Rekey,
         Self::Inspect,
         Self::SetnxAcquire,
         Self::SetnxRelease,
@@ -391,11 +410,13 @@ impl ScriptId {
         Self::ExtendAll,
         Self::ReleaseAll,
         Self::RestoreAll,
+        Self::RekeyAll,
         Self::AcquireShared,
         Self::ConfirmShared,
         Self::ExtendShared,
         Self::ReleaseShared,
         Self::RestoreShared,
+        Self::RekeyShared,
         Self::Withdraw,
     ];
 
@@ -406,6 +427,7 @@ impl ScriptId {
             Self::Extend => "extend",
             Self::Release => "release",
             Self::Restore => "restore",
+            Self::Rekey => "rekey",
             Self::Inspect => "inspect",
             Self::SetnxAcquire => "setnx_acquire",
             Self::SetnxRelease => "setnx_release",
@@ -416,11 +438,13 @@ impl ScriptId {
             Self::ExtendAll => "extend_all",
             Self::ReleaseAll => "release_all",
             Self::RestoreAll => "restore_all",
+            Self::RekeyAll => "rekey_all",
             Self::AcquireShared => "acquire_shared",
             Self::ConfirmShared => "confirm_shared",
             Self::ExtendShared => "extend_shared",
             Self::ReleaseShared => "release_shared",
             Self::RestoreShared => "restore_shared",
+            Self::RekeyShared => "rekey_shared",
             Self::Withdraw => "withdraw",
         }
     }
@@ -436,19 +460,18 @@ impl ScriptId {
         }
     }
 
-    /// Returns whether the script may answer that it found no key, or that of another.
-    fn finds(self) -> bool {
+    /// Returns whether the script lets a key live longer.
+    fn extends(self) -> bool {
         matches!(
             self,
-            Self::Extend
-                | Self::ExtendAll
-                | Self::ExtendShared
-                | Self::Release
-                | Self::ReleaseAll
-                | Self::ReleaseShared
-                | Self::Leave
-                | Self::SetnxRelease
+            Self::Extend | Self::ExtendAll | Self::ExtendShared | Self::Rekey | Self::RekeyAll | Self::RekeyShared
         )
+    }
+
+    /// Returns whether the script may answer that it found no key, or that of another.
+    fn finds(self) -> bool {
+        self.extends()
+            || matches!(self, Self::Release | Self::ReleaseAll | Self::ReleaseShared | Self::Leave | Self::SetnxRelease)
     }
 
     /// Returns the script that does to several locks what this one does to one.
@@ -459,6 +482,7 @@ impl ScriptId {
             Self::Extend => Self::ExtendAll,
             Self::Release | Self::Leave => Self::ReleaseAll,
             Self::Restore => Self::RestoreAll,
+            Self::Rekey => Self::RekeyAll,
             script => script,
         }
     }
@@ -471,6 +495,7 @@ impl ScriptId {
             Self::Extend => Self::ExtendShared,
             Self::Release | Self::Leave => Self::ReleaseShared,
             Self::Restore => Self::RestoreShared,
+            Self::Rekey => Self::RekeyShared,
             script => script,
         }
     }
@@ -484,6 +509,7 @@ impl ScriptId {
             Action::Leave { .. } => Self::Leave,
             Action::Look { .. } => Self::Look,
             Action::Restore { .. } => Self::Restore,
+            Action::Rekey { .. } => Self::Rekey,
             Action::Inspect { .. } => Self::Inspect,
             Action::Withdraw => Self::Withdraw,
             Action::SetnxAcquire { .. } => Self::SetnxAcquire,
@@ -513,9 +539,9 @@ pub(super) fn reply(question: ScriptId, value: Value) -> Result<Reply, Failure> 
             Value::Int(0),
         ) => Ok(Reply::Refused),
         (Id::Restore | Id::RestoreAll | Id::RestoreShared, Value::Int(1)) => Ok(Reply::Restored),
-        (Id::Extend | Id::ExtendAll | Id::ExtendShared, Value::Int(1)) => Ok(Reply::Extended),
+        (question, Value::Int(1)) if question.extends() => Ok(Reply::Extended),
         (Id::Extend | Id::ExtendAll | Id::ExtendShared, Value::Int(2)) => Ok(Reply::Raised),
-        (Id::Extend | Id::ExtendAll | Id::ExtendShared, Value::Int(ahead @ ..=-2)) => {
+        (question, Value::Int(ahead @ ..=-2)) if question.extends() => {
             fence_of(ahead.saturating_neg()).map(Reply::Ahead)
         }
         (Id::Release | Id::ReleaseAll | Id::ReleaseShared | Id::Leave, Value::Int(waiting @ 1..)) => {
@@ -527,9 +553,7 @@ pub(super) fn reply(question: ScriptId, value: Value) -> Result<Reply, Failure> 
         (Id::SetnxRelease, Value::Int(1)) => Ok(Reply::Deleted { waiting: 0 }),
         (question, Value::Int(0)) if question.finds() => Ok(Reply::Absent),
         (question, Value::Int(-1)) if question.finds() => Ok(Reply::Foreign(None)),
-        (Id::Extend | Id::ExtendAll | Id::ExtendShared, label @ Value::BulkString(_)) => {
-            Ok(Reply::Foreign(label_of(&label)))
-        }
+        (question, label @ Value::BulkString(_)) if question.extends() => Ok(Reply::Foreign(label_of(&label))),
         (Id::Look, Value::Array(items)) => slots(&items),
         (Id::Inspect, Value::Array(items)) => seen(&items),
         (Id::SetnxAcquire, Value::Int(expiry)) => {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use redlock::testing::model::{self, Answer, Ask, Keys, NAMES_MOST, Next, Part};
 use redlock::testing::simulation::{Fault, plant};
 
-use super::{Fencing, State};
+use super::{ATTACHMENTS_MOST, Fencing, State};
 
 /// A protocol with one rule changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,11 @@ struct Known {
     verdicts: HashMap<Option<u64>, HashMap<Vec<Part>, Vec<Next>>>,
 }
 
+/// The token of an attachment. No attempt has it.
+pub(super) fn token_of(attachment: usize) -> u8 {
+    8 + u8::try_from(attachment.min(ATTACHMENTS_MOST)).expect("a few attachments")
+}
+
 impl Known {
     /// All that comes of it if the nodes that count are any quorum.
     fn verdicts(&mut self, parts: &[Part], decided: Option<u64>) -> Vec<Next> {
@@ -95,9 +100,20 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
         if self.is(Mutant::ReusesToken) { 0 } else { u8::try_from(attempt).expect("a few attempts") }
     }
 
+    /// All tokens that the lock of this attempt may have.
+    pub(super) fn tokens(&self, attempt: usize) -> impl Iterator<Item = u8> {
+        let attached = if attempt == 0 { self.attachments } else { 0 };
+        std::iter::once(self.token(attempt)).chain((0..attached).map(token_of))
+    }
+
     /// Asks a node.
     pub(super) fn ask(&self, keys: &mut [Keys; K], attempt: usize, ask: Ask) -> Answer {
-        let (names, owner) = (self.names[attempt], self.token(attempt));
+        self.ask_as(keys, attempt, self.token(attempt), ask)
+    }
+
+    /// Asks a node about the lock of an attempt, with this token.
+    pub(super) fn ask_as(&self, keys: &mut [Keys; K], attempt: usize, owner: u8, ask: Ask) -> Answer {
+        let names = self.names[attempt];
         let mut some = SomeKeys::default();
         some.iter_mut().zip(names).for_each(|(some, name)| *some = keys[*name]);
         let fault = if let Some(Mutant::Planted(fault)) = self.mutant { Some(fault) } else { None };
@@ -152,8 +168,10 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
 
     /// Whether a lock key is the attempt's, alone or among others.
     pub(super) fn has_key(&self, keys: &Keys, attempt: usize) -> bool {
-        let token = self.token(attempt);
-        keys.lock.is_some_and(|(owner, _)| owner == token) || keys.shared.is_some_and(|period| period.has(token))
+        let is_of = |token| {
+            keys.lock.is_some_and(|(owner, _)| owner == token) || keys.shared.is_some_and(|period| period.has(token))
+        };
+        self.tokens(attempt).any(is_of)
     }
 
     /// Whether the node lets the key live longer, and remembers the floor if there is one.

@@ -3,11 +3,26 @@
 use redlock::testing::model::{Keys, Part};
 use stateright::Representative;
 
+/// How many may attach one lock at once.
+pub const ATTACHMENTS_MOST: usize = 2;
+
+/// How far one has come that attaches the lock of the first attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Attachment {
+    /// The lock is not detached.
+    #[default]
+    None,
+    Tries,
+    GaveUp,
+    Holds,
+}
+
 /// Everything that there is to know: of the `S` nodes, each with keys for `K` names, and of the `A` attempts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State<const S: usize, const A: usize, const K: usize> {
     pub(super) nodes: [Node<A, K>; S],
     pub(super) attempts: [Attempt; A],
+    pub(super) attachments: [Attachment; ATTACHMENTS_MOST],
     /// How many acquires may still arrive twice.
     pub(super) copies: u8,
     /// How many losses of data there may still be.
@@ -36,6 +51,12 @@ pub(super) struct Node<const A: usize, const K: usize> {
     pub(super) given_up: [bool; A],
     /// Up to which fence it has said to remember each lock's.
     pub(super) raised: [u64; A],
+    /// Which attachments have heard its yes.
+    pub(super) rekeyed: [bool; ATTACHMENTS_MOST],
+    /// For which attachments it has kept the lock after somebody had won with a larger fence.
+    pub(super) extended_anew: [bool; ATTACHMENTS_MOST],
+    /// Whether it has extended the former holder's lock after another held it.
+    pub(super) extended_late: bool,
 }
 
 /// One attempt, and the holder that it makes.
@@ -60,13 +81,22 @@ impl<const S: usize, const A: usize, const K: usize> State<S, A, K> {
             extended: [false; A],
             given_up: [false; A],
             raised: [0; A],
+            rekeyed: [false; ATTACHMENTS_MOST],
+            extended_anew: [false; ATTACHMENTS_MOST],
+            extended_late: false,
         };
         let (nodes, attempts) = (fences.map(node), [Attempt::default(); A]);
-        Self { nodes, attempts, copies, losses, fell: false, overlaps: false, revived: false }
+        let attachments = [Attachment::None; ATTACHMENTS_MOST];
+        Self { nodes, attempts, attachments, copies, losses, fell: false, overlaps: false, revived: false }
     }
 
     pub(super) fn won(&self, attempt: usize) -> Option<u64> {
         self.attempts[attempt].won
+    }
+
+    /// Whether this attempt's lock is detached.
+    pub(super) fn is_detached(&self, attempt: usize) -> bool {
+        attempt == 0 && self.attachments != [Attachment::None; ATTACHMENTS_MOST]
     }
 
     pub(super) fn level(&self, attempt: usize) -> Option<u64> {

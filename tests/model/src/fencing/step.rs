@@ -18,12 +18,33 @@ pub enum Step {
     Wins(usize, u64),
     /// The lock of an attempt that has won counts as one with this larger fence.
     Levels(usize, u64),
+    /// The lock of the first attempt is detached.
+    Detaches,
+    /// An attachment holds it.
+    Attaches(usize),
+    /// An attachment gives up.
+    GivesUp(usize),
+    /// Something arrives at a node from an attachment.
+    Handing(usize, usize, Handing),
     /// A node's key for a name ends.
     Ends(usize, usize),
     /// A node's key for a name ends for this attempt, one of those that share it.
     EndsFor(usize, usize, usize),
     /// A node loses its data, but for this fence.
     Loses(usize, u64),
+}
+
+/// What arrives at a node from an attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handing {
+    /// A re-key.
+    Rekey,
+    /// What keys back.
+    KeyBack,
+    /// An extension.
+    Extend,
+    /// A restore.
+    Restore,
 }
 
 /// What arrives at a node.
@@ -116,6 +137,19 @@ fn line<const S: usize, const A: usize, const K: usize>(
         }
         Step::Decides(attempt, fence) => format!("{}: decides on {fence}", name(attempt)),
         Step::Wins(attempt, fence) => format!("{}: wins with {fence}", name(attempt)),
+        Step::Detaches => format!("{}: detaches", name(0)),
+        Step::Attaches(number) => format!("attachment {}: holds the lock", number + 1),
+        Step::GivesUp(number) => format!("attachment {}: gives up", number + 1),
+        Step::Handing(number, node, message) => {
+            let keys = &after.nodes[node].keys;
+            let did = match message {
+                Handing::Rekey => "is asked to re-key",
+                Handing::KeyBack => "is asked to key back",
+                Handing::Extend => "is asked to extend",
+                Handing::Restore => "is asked to restore",
+            };
+            format!("attachment {}: node {} {did}, and has {keys:?}", number + 1, node + 1)
+        }
         Step::Levels(attempt, level) => format!("{}: counts as {level}", name(attempt)),
         Step::Ends(node, _) if K == 1 => format!("-- the key on node {} ends", node + 1),
         Step::Ends(node, name) => format!("-- the key {} on node {} ends", letter(name), node + 1),

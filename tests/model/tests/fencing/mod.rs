@@ -2,6 +2,7 @@
 //!
 //! `--nocapture` shows how many states there are. Whatever is found is shown as the steps that lead there.
 
+mod handing_over;
 mod one_name;
 mod several_names;
 mod sharing;

@@ -26,6 +26,9 @@ impl Store {
             Action::Restore { ttl, fence, level, fence_ttl, label } => {
                 self.restore_all(now, request, (*fence, *level), (*ttl, *fence_ttl), label)
             }
+            Action::Rekey { former, ttl, fence, fence_ttl } => {
+                Ok(self.rekey(now, request, former, *fence, (*ttl, *fence_ttl)))
+            }
             Action::Peek { wants } => Ok(self.first_held(now, request, Some(*wants)).unwrap_or(Reply::FREE)),
             Action::Inspect { .. } | Action::Look { .. } => {
                 Ok(self.first_held(now, request, None).unwrap_or(Reply::FREE))

@@ -78,6 +78,9 @@ impl Store {
             Action::Restore { ttl, fence, level, fence_ttl, .. } => {
                 self.restore_shared(now, request, (*fence, *level), (*ttl, *fence_ttl))
             }
+            Action::Rekey { former, ttl, fence, fence_ttl } => {
+                Ok(self.rekey_shared(now, request, former, *fence, (*ttl, *fence_ttl)))
+            }
             // Nobody leaves a shared lock for a least time.
             Action::Release { asks } | Action::Leave { asks, .. } => Ok(self.release_shared(now, request, *asks)),
             Action::Look { .. } | Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } => {
@@ -255,6 +258,35 @@ impl Store {
             self.lengthen(now, fence, fence_ttl, false);
         }
         Ok(Reply::Restored)
+    }
+
+    fn rekey_shared(
+        &mut self,
+        now: u64,
+        request: &Request,
+        former: &Token,
+        level: u64,
+        (ttl, fence_ttl): (Duration, Duration),
+    ) -> Reply {
+        let lock = &request.keys.lock;
+        let period = match self.found(now, lock) {
+            Found::Free => return Reply::Absent,
+            Found::Anothers => {
+                let value = self.keys.get(&**lock).and_then(|entry| Value::read(&entry.value));
+                return Reply::Foreign(value.and_then(|value| value.label));
+            }
+            Found::Shared(period) => period,
+        };
+        let members = [request.keys.member(&request.token), request.keys.member(former)];
+        let Some((owners, _)) = self.owners(lock) else { return Reply::Absent };
+        let ends = members.iter().filter(|member| owners.has(member, period)).filter_map(|member| owners.score(member));
+        let Some(end) = ends.max() else { return Reply::Absent };
+        let [member, former] = members;
+        owners.remove(&former);
+        owners.put(end, &member);
+        self.join(now, lock, period, &member, ttl);
+        self.lengthen(now, &request.keys.fence, fence_ttl, false);
+        if period.fence > level && !planted(Fault::RekeyByToken) { Reply::Ahead(period.fence) } else { Reply::Extended }
     }
 
     fn release_shared(&mut self, now: u64, request: &Request, asks: bool) -> Reply {
