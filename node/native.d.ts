@@ -13,6 +13,8 @@ export declare class Client {
   templateOfSemaphore(name: Name, permits: number, options?: Array<unknown> | undefined | null): Template | Failure
   /** Makes a template for shared locks, as [`Client::template`] does for others. */
   templateOfShared(name: Name, options?: Array<unknown> | undefined | null): Template | Failure
+  /** Makes a template for the lock that attaches the detached one with this text, as [`Client::template`] does for others. */
+  templateOfDetached(text: string, options?: Array<unknown> | undefined | null): Template | Failure
   /** Closes the client. The background releases its locks. */
   closeNow(): void
 }
@@ -56,6 +58,8 @@ export declare class Queue {
 export declare class Template {
   /** Returns its number. */
   number(): number
+  /** Returns the names of the lock that it was made for. */
+  names(): Array<Name>
 }
 
 /** A server inside this process that does what a test says. */
@@ -106,6 +110,15 @@ export declare function commandLine(args: Array<string>): never
 
 /** Counts the first `most` names of locks apart from now on. */
 export declare function countByName(most: number): void
+
+/** Starts to end the hold without a release, after an extension to `ttl` if there is one. The result has the text. */
+export declare function detach(queue: number, lock: number, ttl?: number | undefined | null): Started
+
+/** A detached lock. */
+export interface Detached {
+  /** Its text, which is a credential. */
+  text: string
+}
 
 /** Starts a diagnosis of every node. */
 export declare function diagnose(queue: number, client: Client): Started
@@ -354,7 +367,7 @@ export declare function stats(): Array<NativeMetric>
  * Takes the result of a call that is ready: null if the call succeeded, `locked` or `free` if it asked for that,
  * `again` if it is not finished and its id becomes ready once more, `gone` if the call does not exist.
  */
-export declare function take(queue: number, id: number): null | 'again' | 'gone' | 'locked' | 'free' | LockView | Array<LockView> | Array<NodeDiagnosis> | Failure
+export declare function take(queue: number, id: number): null | 'again' | 'gone' | 'locked' | 'free' | LockView | Array<LockView> | Array<NodeDiagnosis> | Detached | Failure
 
 /** Takes the events of this environment. Leaves out those that neither are about one of `topics` nor warn. */
 export declare function takeEvents(queue: number, topics: Array<string>): NativeEvents

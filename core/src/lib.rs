@@ -134,7 +134,7 @@ pub use api::blocking;
 pub use api::client::{Builder, IntoNodes, Redlock};
 pub use api::diagnose::Diagnosis;
 pub use api::election::{Election, Leader};
-pub use api::guard::Guard;
+pub use api::guard::{DetachedLock, Guard};
 pub use api::inspect::{LockView, NodeState, NodeView};
 pub use api::lock::Lock;
 #[cfg(feature = "metrics")]

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use napi::Env;
-use napi::bindgen_prelude::{Either, Either5, Function, Object};
+use napi::bindgen_prelude::{Either, Either6, Function, Object};
 use napi_derive::napi;
 use redlock::Error;
 use redlock::bindings::completion_queue::{Completion, Queue as Completions, Taken};
@@ -52,7 +52,15 @@ pub(crate) struct Calls {
 pub type Started = Either<i64, Failure>;
 
 /// The result of a call that is ready.
-type Result5 = Option<Either5<&'static str, LockView, Vec<LockView>, Vec<NodeDiagnosis>, Failure>>;
+type Result6 = Option<Either6<&'static str, LockView, Vec<LockView>, Vec<NodeDiagnosis>, Detached, Failure>>;
+
+/// A detached lock.
+#[napi(object, object_from_js = false)]
+#[expect(missing_debug_implementations, reason = "the text is not shown")]
+pub struct Detached {
+    /// Its text, which is a credential.
+    pub text: String,
+}
 
 #[napi]
 impl Queue {
@@ -182,6 +190,15 @@ pub fn extend(env: Env, queue: i64, lock: i64, ttl: Option<f64>) -> napi::Result
     calls.started(env, ttl.and_then(|ttl| calls.completions.extend(&object, ttl)))
 }
 
+/// Starts to end the hold without a release, after an extension to `ttl` if there is one. The result has the text.
+#[napi(catch_unwind)]
+pub fn detach(env: Env, queue: i64, lock: i64, ttl: Option<f64>) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    let object = calls.object(lock)?;
+    let ttl = ttl.map(|ttl| Unit::Millis.duration("ttl", ttl)).transpose();
+    calls.started(env, ttl.and_then(|ttl| calls.completions.detach(&object, ttl)))
+}
+
 /// Starts a release. Drops the object, unless it is to be `kept` for a watch.
 #[napi(catch_unwind)]
 pub fn release(env: Env, queue: i64, lock: i64, kept: bool) -> napi::Result<Started> {
@@ -309,9 +326,9 @@ pub fn drain(env: Env, queue: i64, takes: bool) -> napi::Result<Vec<i64>> {
 /// `again` if it is not finished and its id becomes ready once more, `gone` if the call does not exist.
 #[napi(
     catch_unwind,
-    ts_return_type = "null | 'again' | 'gone' | 'locked' | 'free' | LockView | Array<LockView> | Array<NodeDiagnosis> | Failure"
+    ts_return_type = "null | 'again' | 'gone' | 'locked' | 'free' | LockView | Array<LockView> | Array<NodeDiagnosis> | Detached | Failure"
 )]
-pub fn take(env: Env, queue: i64, id: i64) -> napi::Result<Result5> {
+pub fn take(env: Env, queue: i64, id: i64) -> napi::Result<Result6> {
     let calls = Calls::of(queue)?;
     // This comes first, so that no failure of the next line keeps the process alive.
     calls.end(env, 1)?;
@@ -321,13 +338,14 @@ pub fn take(env: Env, queue: i64, id: i64) -> napi::Result<Result5> {
     }
     Ok(match taken {
         Ok(Taken::Completed) => None,
-        Ok(Taken::View(view)) => Some(Either5::B((*view).into())),
-        Ok(Taken::Views(views)) => Some(Either5::C(views.into_iter().map(LockView::from).collect())),
-        Ok(Taken::Diagnoses(found)) => Some(Either5::D(found.into_iter().map(NodeDiagnosis::from).collect())),
-        Ok(Taken::IsLocked(is_locked)) => Some(Either5::A(if is_locked { "locked" } else { "free" })),
-        Ok(Taken::Pending) => Some(Either5::A("again")),
-        Ok(_) => Some(Either5::A("gone")),
-        Err(error) => Some(Either5::E(error.into())),
+        Ok(Taken::View(view)) => Some(Either6::B((*view).into())),
+        Ok(Taken::Views(views)) => Some(Either6::C(views.into_iter().map(LockView::from).collect())),
+        Ok(Taken::Diagnoses(found)) => Some(Either6::D(found.into_iter().map(NodeDiagnosis::from).collect())),
+        Ok(Taken::IsLocked(is_locked)) => Some(Either6::A(if is_locked { "locked" } else { "free" })),
+        Ok(Taken::Detached(detaching)) => Some(Either6::E(Detached { text: detaching.into_text() })),
+        Ok(Taken::Pending) => Some(Either6::A("again")),
+        Ok(_) => Some(Either6::A("gone")),
+        Err(error) => Some(Either6::F(error.into())),
     })
 }
 

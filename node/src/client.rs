@@ -97,6 +97,12 @@ impl Client {
         Template::of(options, |options| LockObject::new(self.0.lock(bytes(&name)).options(options).shared()))
     }
 
+    /// Makes a template for the lock that attaches the detached one with this text, as [`Client::template`] does for others.
+    #[napi(catch_unwind)]
+    pub fn template_of_detached(&self, text: String, options: Option<Vec<Unknown<'_>>>) -> Either<Template, Failure> {
+        Template::of(options, |options| LockObject::new(self.0.attach(&text).options(options)))
+    }
+
     /// Closes the client. The background releases its locks.
     #[napi(catch_unwind)]
     pub fn close_now(&self) {
@@ -119,6 +125,16 @@ impl Template {
     #[napi(catch_unwind)]
     pub fn number(&self) -> i64 {
         self.0.number()
+    }
+
+    /// Returns the names of the lock that it was made for.
+    #[napi(catch_unwind)]
+    pub fn names(&self) -> napi::Result<Vec<Name>> {
+        let named = |name: &[u8]| match str::from_utf8(name) {
+            Ok(text) => Either::A(text.to_owned()),
+            Err(_) => Either::B(Uint8Array::from(name)),
+        };
+        Ok(Table::get(&TEMPLATES, self.0.number())?.names().into_iter().map(named).collect())
     }
 
     /// Makes a template of an object that `make` makes with these options.

@@ -1,6 +1,7 @@
 import { isMainThread } from "node:worker_threads";
 import {
   cancel,
+  type Detached,
   drain,
   type Failure,
   type LockView,
@@ -14,7 +15,7 @@ import { publishEvents, publishLastEvents } from "./events.js";
 import { outside, wakeable } from "./wake.js";
 
 /** The result of a call. The awaiting function throws a failure, so that its stack leads there. */
-type Result = LockView | LockView[] | NodeDiagnosis[] | Failure | "locked" | "free" | null;
+type Result = LockView | LockView[] | NodeDiagnosis[] | Detached | Failure | "locked" | "free" | null;
 
 type Resolve = (result: Result | Promise<never>) => void;
 

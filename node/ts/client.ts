@@ -19,8 +19,10 @@ import { ACQUIRE, type AcquireOptions, given, HOW, Lock } from "./lock.js";
 import { type Locked, wrap } from "./locked.js";
 import { Templates } from "./template.js";
 import {
+  ATTACH_OPTIONS,
   CLIENT_OPTIONS,
   COUNT,
+  checked,
   checkedName,
   checkedNames,
   checkedNodes,
@@ -32,6 +34,8 @@ import {
   MILLISECONDS,
   NAME_OPTIONS,
   type Name,
+  TEXT,
+  values,
 } from "./validate.js";
 
 /**
@@ -106,6 +110,19 @@ export interface NameOptions extends LockOptions {
    * with `atLeast` or the protocol `"setnx"`.
    */
   readonly shared?: boolean | null | undefined;
+}
+
+/** How a detached lock is attached. */
+export interface AttachOptions {
+  /** The ttl of renewals from now on, in milliseconds: 100 to 86 400 000. Default: as before. */
+  readonly ttl?: number | null | undefined;
+  /**
+   * How long to try while no quorum of nodes answers, in milliseconds: 0 is one try. Default: the client's timeout, and
+   * 10 000 without one.
+   */
+  readonly timeout?: number | null | undefined;
+  /** Aborting it cancels the call. It has no effect once the lock is attached. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** The options of a client: the defaults of its locks, and its own. */
@@ -449,6 +466,41 @@ export class Redlock {
   #templatesFor(permits: number): Templates {
     const client = this.#client;
     return new Templates(this.#prefix, (name, options) => client.templateOfSemaphore(name, permits, options));
+  }
+
+  /**
+   * Goes on with the hold that {@link Lock.detach} has ended with this text, and resolves to the lock, which is held.
+   *
+   * It has the same names, fence and slot, and is renewed again. Of several calls with one text, one gets the lock at
+   * most, and a former holder that still runs finds that the lock is not its own any more. `maxHold`, `atLeast`, `margin`
+   * and `label` are in the text. The times since the acquire are compared by the clocks of both machines.
+   *
+   * This client has the same nodes as the one that acquired the lock, and the same `keyPrefix`.
+   *
+   * @param text - what {@link Lock.detach} has resolved to, in this program or in another.
+   * @throws {@link LockLost}: a quorum of nodes shows that the lock is over, or is somebody else's: it has expired, was
+   * attached before, or was deleted.
+   * @throws {@link LockUnavailable}: no quorum of nodes answered in time. The text can be attached again.
+   * @throws {@link LockForbidden}: nodes that refuse the credentials or rights rule out a quorum.
+   * @throws {@link LockInvalidArgument}: the text was changed or is something else (its `option` is `text`), or a wrong
+   * option.
+   * @throws the signal's reason, at once when `signal` is aborted. The text can be attached again then, or the lock is
+   * released.
+   *
+   * @example
+   * ```ts
+   * await using lock = await redlock.attach(job.data.lock);
+   * await report(job.data.id, lock.fence);
+   * ```
+   */
+  async attach(text: string, options?: AttachOptions): Promise<Lock> {
+    expect("text", text, TEXT);
+    const { signal, ...given } = checked(options, ATTACH_OPTIONS, "{ timeout: 500 }") ?? {};
+    const native = unwrap(this.#client.templateOfDetached(text, values(given)));
+    const [name, ...others] = native.names() as [Name, ...Name[]];
+    const template = { number: native.number(), native, values: undefined };
+    const lock = Lock.of(template, others.length > 0 ? [name, ...others] : name, this.#provider);
+    return await lock.acquire({ signal });
   }
 
   /**

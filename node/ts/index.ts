@@ -14,6 +14,7 @@
  */
 
 import {
+  type AttachOptions,
   type ClientOptions,
   type Diagnosis,
   type LockOptions,
@@ -27,6 +28,7 @@ import type { Lock } from "./lock.js";
 import { type Locked, wrap } from "./locked.js";
 
 export {
+  type AttachOptions,
   type ClientOptions,
   type Diagnosis,
   type Finding,
@@ -107,6 +109,16 @@ export function lockAll(names: readonly (string | Uint8Array)[], options?: LockO
  */
 export function semaphore(name: string | Uint8Array, permits: number, options?: LockOptions): Lock {
   return shared().semaphore(name, permits, options);
+}
+
+/**
+ * Goes on with a detached lock, on the default client; see {@link Redlock.attach}.
+ *
+ * @throws {@link LockInvalidArgument}: a wrong text or option, or a wrong address in `REDLOCK_URLS`; and as
+ * {@link Redlock.attach}.
+ */
+export async function attach(text: string, options?: AttachOptions): Promise<Lock> {
+  return shared().attach(text, options);
 }
 
 /**

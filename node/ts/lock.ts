@@ -2,6 +2,8 @@
 import {
   acquire,
   check,
+  type Detached,
+  detach,
   dropLock,
   extend,
   fence,
@@ -303,6 +305,34 @@ export class Lock {
     if (ttl !== undefined) expect("ttl", ttl, MILLISECONDS);
     const id = unwrap(extend(queue(), this.#object(), ttl));
     unwrap(await outcome(id));
+  }
+
+  /**
+   * Ends this hold without a release, and resolves to a text with which {@link Redlock.attach} goes on with it, in this
+   * program or in another, also in Rust or Python. Nobody renews the lock until then: the servers keep it for what is
+   * left of its ttl. The fence stays the same, as does the time since it was acquired, for `maxHold` and `atLeast`.
+   *
+   * The text is a credential: whoever has it can take the lock. It has neither addresses nor passwords.
+   *
+   * @param ttl - for how long the servers keep the lock from now on, in milliseconds, 100 to 86 400 000: it is extended
+   * before. Later renewals use the ttl that they had. Default: what is left.
+   * @throws {@link LockLost}: the lock was lost before, or the extension finds it lost.
+   * @throws {@link LockUnavailable}: no quorum of nodes answered the extension; the lock is held as before.
+   * @throws {@link LockNotHeld}: the lock is not held.
+   * @throws {@link LockInvalidArgument}: a wrong ttl, or the protocol `"setnx"`, whose locks cannot be detached.
+   *
+   * @example
+   * ```ts
+   * await lock.acquire();
+   * await jobs.add("report", { id: 17, lock: await lock.detach(600_000) });
+   * ```
+   */
+  async detach(ttl?: number): Promise<string> {
+    if (ttl !== undefined) expect("ttl", ttl, MILLISECONDS);
+    const id = unwrap(detach(queue(), this.#object(), ttl));
+    const { text } = unwrap(await outcome(id)) as Detached;
+    this.#part();
+    return text;
   }
 
   /**

@@ -62,10 +62,11 @@ const FAILURES: readonly ErrorCode[] = [
   "closed",
   "invalid_argument",
   "internal",
+  "lost",
 ];
 
 /** The outcomes of calls for which the engine says how they waited. It does not for calls that it refused. */
-const ANSWERS: readonly string[] = ["acquired", "timeout", "unavailable", "forbidden"];
+const ANSWERS: readonly string[] = ["acquired", "timeout", "unavailable", "forbidden", "lost"];
 
 /** The first releases of Node 20 lack it. */
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
@@ -85,8 +86,8 @@ let ends: (() => void)[] = [];
  * Two spans are children of the span in which a lock is acquired. `redlock.acquire` lasts as long as the call, with the
  * attributes `redlock.name` and `redlock.outcome`, and if it succeeds `redlock.fence`. Unless it is cancelled or refused,
  * it also has `redlock.contended` and `redlock.waits` (how often it had to wait). `redlock.hold` lasts until the lock is
- * released or lost, with the attributes `redlock.name`, `redlock.fence` and `redlock.end` (`released`,
- * `lost` or `abandoned`).
+ * released, lost or detached, with the attributes `redlock.name`, `redlock.fence` and `redlock.end` (`released`,
+ * `lost`, `detached` or `abandoned`).
  *
  * Call it once the SDK has started. Locks that are held already are not traced. Another call replaces the former one.
  * Without a call, nothing is added to any lock.
@@ -180,6 +181,7 @@ interface Methods {
   acquire(this: Lock, options?: AcquireOptions | AbortSignal): Promise<Lock>;
   tryAcquire(this: Lock, options?: TryOptions | AbortSignal): Promise<boolean>;
   hold<T>(this: Lock, body: () => T | PromiseLike<T>): Promise<T>;
+  detach(this: Lock, ttl?: number): Promise<string>;
   release(this: Lock): Promise<void>;
   [asyncDispose](this: Lock): Promise<void>;
 }
@@ -194,7 +196,7 @@ class Hold {
   }
 
   /** Ends the span, unless it has ended. */
-  end(how: "released" | "abandoned" | LockLost = "released"): void {
+  end(how: "released" | "detached" | "abandoned" | LockLost = "released"): void {
     if (this.#isOver) return;
     this.#isOver = true;
     collected.unregister(this);
@@ -215,8 +217,8 @@ const collected = new FinalizationRegistry<Hold>((hold) => hold.end("abandoned")
 /** Replaces the methods of locks by methods that make spans. Returns what undoes it. */
 function traceLocks(tracer: Tracer): () => void {
   const prototype: Methods = Lock.prototype;
-  const { acquire, tryAcquire, hold, release, [asyncDispose]: dispose } = prototype;
-  const replaced: Methods = { acquire, tryAcquire, hold, release, [asyncDispose]: dispose };
+  const { acquire, tryAcquire, hold, detach, release, [asyncDispose]: dispose } = prototype;
+  const replaced: Methods = { acquire, tryAcquire, hold, detach, release, [asyncDispose]: dispose };
   const traced: Methods = {
     acquire(options) {
       return traceAcquire(tracer, this, () => acquire.call(this, options));
@@ -226,6 +228,13 @@ function traceLocks(tracer: Tracer): () => void {
     },
     hold(body) {
       return traceBody(this, body, (watched) => hold.call(this, watched) as ReturnType<typeof watched>);
+    },
+    async detach(ttl) {
+      // The lock may be acquired again before this is seen here.
+      const hold = holds.get(this);
+      const text = await detach.call(this, ttl);
+      hold?.end("detached");
+      return text;
     },
     release() {
       return traceRelease(this, () => release.call(this));

@@ -50,6 +50,12 @@ export const CLIENT_OPTIONS: Kinds = { ...kinds(OPTIONS), credentials: orNull(LO
 export const LOCK_OPTIONS = kinds(OPTIONS.filter(({ ofClient }) => !ofClient));
 /** The options of a lock of one name. Only `shared` is not a value that the native half reads. */
 export const NAME_OPTIONS: Kinds = { ...LOCK_OPTIONS, shared: orNull(BOOLEAN) };
+/** How a detached lock is attached. Only `signal` is not a value that the native half reads. */
+export const ATTACH_OPTIONS: Kinds = {
+  ttl: orNull(MILLISECONDS),
+  timeout: MILLISECONDS_OR_NULL,
+  signal: SIGNAL,
+};
 /** The options up to the last one of a lock. The native half knows an option by its position. */
 const UP_TO_LAST = OPTIONS.slice(0, OPTIONS.findLastIndex(({ ofClient }) => !ofClient) + 1);
 

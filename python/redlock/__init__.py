@@ -57,6 +57,7 @@ from redlock.inspection import LockView, NodeView
 from redlock.leadership import Leader
 from redlock.metrics import Histogram, Metric, Point, Stats, count_by_name, stats
 from redlock.options import (
+    OWN,
     ClientOptions,
     Credentials,
     Duration,
@@ -105,6 +106,7 @@ __all__ = [
     "Skipped",
     "Stats",
     "__version__",
+    "attach",
     "configure",
     "count_by_name",
     "diagnose",
@@ -238,6 +240,21 @@ def locked(
         options=options,
     )
     return Decorator(plan)
+
+
+def attach(text: str, *, ttl: Duration | None = None, timeout: Duration | None = OWN) -> Lock:
+    """Go on with a detached lock, on the default client; see `Redlock.attach`. Return the lock, which is held.
+
+    `text` is what `Lock.detach` has returned, in this program or in another.
+
+    >>> import redlock
+    >>> with redlock.lock("report:17") as lock:
+    ...     text = lock.detach()
+    >>> with redlock.attach(text) as lock:
+    ...     lock.held
+    True
+    """
+    return _default.client(Redlock).attach(text, ttl=ttl, timeout=timeout)
 
 
 @takes(ElectionOptions)

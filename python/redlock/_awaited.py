@@ -148,6 +148,30 @@ class Lock(OnlyAsyncWith, _native.Handle):
         """
         await _calls.result(_calls.Queue.extend, self, ttl)
 
+    async def detach(self, ttl: Duration | None = None) -> str:
+        """End this hold without a release, and return a text with which `attach` goes on; see `redlock.Lock.detach`.
+
+        Raises `LockLost` if the lock is lost, `LockNotHeld` if it is not held, `LockUnavailable` if no quorum answered
+        the extension (the lock is held as before), `LockInvalidArgument` for a wrong ttl and with `protocol="setnx"`.
+
+        If it is cancelled, the lock is held as before, or released.
+
+        >>> import asyncio
+        >>> from redlock import asyncio as redlock
+        >>> async def main() -> tuple[object, bool]:
+        ...     async with redlock.lock("report:17") as lock:
+        ...         fence = lock.fence
+        ...         text = await lock.detach(ttl=60)
+        ...     async with await redlock.attach(text) as lock:
+        ...         return lock.name, lock.fence == fence
+        >>> asyncio.run(main())
+        ('report:17', True)
+        """
+        watch, told_in = self._watch, self._queue
+        text = cast("str", await _calls.result(_calls.Queue.detach, self, ttl))
+        self._unwatch(watch, told_in)
+        return text
+
     async def release(self) -> None:
         """Release the lock. From the beginning of the call on it is not held, even if the call fails.
 

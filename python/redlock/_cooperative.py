@@ -41,6 +41,9 @@ class Lock(BlockingLock):
     def extend(self, ttl: Duration | None = None) -> None:
         _wait(lambda queue: queue.extend(self, ttl))
 
+    def detach(self, ttl: Duration | None = None) -> str:
+        return cast("str", _wait(lambda queue: queue.detach(self, ttl)))
+
     def release(self) -> None:
         _wait(lambda queue: queue.release(self))
 

@@ -64,6 +64,8 @@ class Shape:
     def several(names: Iterable[str | bytes]) -> Shape: ...
     @staticmethod
     def semaphore(name: str | bytes, permits: int) -> Shape: ...
+    @staticmethod
+    def detached(text: str) -> Shape: ...
 
 @disjoint_base
 class Handle:
@@ -153,6 +155,29 @@ class Lock(Handle):
         True
         """
 
+    def detach(self, ttl: Duration | None = None) -> str:
+        """End this hold without a release, and return a text with which `Redlock.attach` goes on with it.
+
+        That can be in another program, also in Rust or Node. Nobody renews the lock until then: the servers keep it for
+        what is left of its ttl. With `ttl`, the lock is extended to so many seconds before. Later renewals use the ttl
+        that they had. The fence stays the same, as does the time since it was acquired, for `max_hold` and `at_least`.
+
+        The text is a credential: whoever has it can take the lock. It has neither addresses nor passwords. Leaving a
+        `with` block after a detach does nothing.
+
+        Raises `LockLost` if the lock is lost, `LockNotHeld` if it is not held, `LockUnavailable` if no quorum answered
+        the extension (the lock is held as before), `LockInvalidArgument` for a wrong ttl and with `protocol="setnx"`.
+
+        >>> import redlock
+        >>> client = redlock.Redlock("memory://detach")
+        >>> with client.lock("report:17") as lock:
+        ...     fence = lock.fence
+        ...     text = lock.detach(ttl=60)
+        >>> with client.attach(text) as lock:
+        ...     lock.name, lock.fence == fence
+        ('report:17', True)
+        """
+
     def release(self) -> None:
         """Release the lock. From the beginning of the call on it is not held, even if the call fails.
 
@@ -210,6 +235,7 @@ class Queue:
     ) -> int: ...
     def enter(self, handle: Handle) -> int: ...
     def extend(self, handle: Handle, ttl: Duration | None = None) -> int: ...
+    def detach(self, handle: Handle, ttl: Duration | None = None) -> int: ...
     def release(self, handle: Handle) -> int: ...
     def leave(self, handle: Handle) -> int: ...
     def inspect(self, client: Client, name: str | bytes) -> int: ...
@@ -225,9 +251,7 @@ class Queue:
     def cancel(self, number: int) -> None: ...
     def wake(self) -> None: ...
     def drain(self) -> list[int]: ...
-    def take(
-        self, number: int
-    ) -> LockView | list[LockView] | list[Diagnosis] | Literal["locked", "free"] | bool | None: ...
+    def take(self, number: int) -> LockView | list[LockView] | list[Diagnosis] | str | bool | None: ...
 
 @final
 class CredentialsThread:

@@ -50,6 +50,7 @@ from redlock.inspection import LockView, NodeView
 from redlock.leadership import Candidate, Leader, is_end, is_lost, is_outage, leader_of
 from redlock.metrics import Histogram, Metric, Point, Stats, count_by_name, stats
 from redlock.options import (
+    OWN,
     ClientOptions,
     Credentials,
     Duration,
@@ -59,6 +60,7 @@ from redlock.options import (
     Nodes,
     Options,
     RedisClient,
+    attaching,
     takes,
 )
 
@@ -97,6 +99,7 @@ __all__ = [
     "RedlockError",
     "Skipped",
     "Stats",
+    "attach",
     "configure",
     "count_by_name",
     "diagnose",
@@ -287,6 +290,17 @@ class Redlock(OnlyAsyncWith, _native.Client):
         )
         return Decorator(plan)
 
+    async def attach(self, text: str, *, ttl: Duration | None = None, timeout: Duration | None = OWN) -> Lock:
+        """Go on with the hold that `Lock.detach` has ended with this text; see `redlock.Redlock.attach`.
+
+        The result is the lock, which is held: `async with await client.attach(text) as lock` releases it.
+
+        If it is cancelled, the text can be attached again, or the lock is released.
+        """
+        lock = Lock(self, _native.Shape.detached(text), **attaching(ttl, timeout))
+        await lock.acquire()
+        return lock
+
     @takes(ElectionOptions)
     def election(self, name: Name, **options: Unpack[ElectionOptions]) -> Election:
         """Make a candidate of the election with this name; see `Election`. Sends nothing and needs no event loop.
@@ -411,6 +425,11 @@ def locked(
         options=options,
     )
     return Decorator(plan)
+
+
+async def attach(text: str, *, ttl: Duration | None = None, timeout: Duration | None = OWN) -> Lock:
+    """Go on with a detached lock, on the default client; see `redlock.Redlock.attach` and `Redlock.attach`."""
+    return await _default.client(Redlock).attach(text, ttl=ttl, timeout=timeout)
 
 
 @takes(ElectionOptions)

@@ -15,7 +15,7 @@ from redlock.diagnosis import Diagnosis
 from redlock.errors import LockLost, LockTimeout, LockUnavailable
 from redlock.inspection import LockView
 from redlock.leadership import Candidate, Leader, Stop, Stopped, is_end, is_lost, is_outage, leader_of
-from redlock.options import ClientOptions, Duration, ElectionOptions, NameOptions, Options, takes
+from redlock.options import OWN, ClientOptions, Duration, ElectionOptions, NameOptions, Options, attaching, takes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -418,6 +418,42 @@ class Redlock(OnlyWith, _native.Client):
             options=options,
         )
         return Decorator(plan)
+
+    def attach(self, text: str, *, ttl: Duration | None = None, timeout: Duration | None = OWN) -> Lock:
+        """Go on with the hold that `Lock.detach` has ended with this text. Return the lock, which is held.
+
+        It has the same names, fence and slot, and is renewed again. Of several calls with one text, one gets the lock
+        at most, and a former holder that still runs finds that the lock is not its own any more. A `with` block
+        releases it.
+
+        `ttl` is that of renewals from now on; by default as before. `timeout` in seconds is how long to try while no
+        quorum answers: zero tries once; by default that of the client, and 10 s without one. `max_hold`, `at_least`,
+        `margin` and `label` are in the text. The times since the acquire are compared by the clocks of both machines.
+
+        This client has the same nodes as the one that acquired the lock, and the same `key_prefix`.
+
+        Raises `LockLost` if a quorum shows that the lock is over, or is somebody else's: it has expired, was attached
+        before, or was deleted. Raises `LockUnavailable` if no quorum answered in time: the text can be attached again.
+        `LockForbidden` is as in `Lock.acquire`. Raises `LockInvalidArgument` (its `option` is `text`) if the text was
+        changed or is something else, and for a wrong ttl or timeout.
+
+        If the call is interrupted, the text can be attached again, or the lock is released.
+
+        >>> import redlock
+        >>> client = redlock.Redlock("memory://attach")
+        >>> lock = client.semaphore("seats", 3)
+        >>> lock.acquire()
+        True
+        >>> text, slot = lock.detach(), lock.slot
+        >>> lock.held
+        False
+        >>> with client.attach(text, timeout=5) as lock:
+        ...     lock.held, lock.slot in range(3)
+        (True, True)
+        """
+        lock = self._make(_native.Shape.detached(text), attaching(ttl, timeout))
+        lock.acquire()
+        return lock
 
     def _make(self, given: Name | _native.Shape, options: Options) -> Lock:
         if select.select is not _select:

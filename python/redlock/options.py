@@ -23,6 +23,17 @@ Duration: TypeAlias = float | timedelta
 OWN: Any = ...
 """The timeout of an acquire that has none of its own: that of the lock."""
 
+
+def attaching(ttl: Duration | None, timeout: Duration | None) -> "Options":
+    """Return the options of a lock that attaches: those that its caller gave."""
+    options: Options = {}
+    if ttl is not None:
+        options["ttl"] = ttl
+    if timeout is not OWN:
+        options["timeout"] = timeout
+    return options
+
+
 Login: TypeAlias = tuple[str, str] | tuple[str, str, Duration]
 """A user and a password, and for how long servers accept them if they have an end. An empty user is the default
 user."""

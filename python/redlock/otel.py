@@ -64,11 +64,12 @@ def instrument(*, meter_provider: MeterProvider | None = None, tracer_provider: 
     uninstrument()
     _observe_with(meter_provider)
     tracer = trace.get_tracer(_SCOPE, __version__, tracer_provider)
-    for kind, enter, leave, acquiring, releasing in _FACES:
+    for kind, enter, leave, acquiring, releasing, detaching in _FACES:
         for method in ("acquire", enter):
             _replace(kind, method, acquiring, tracer)
         for method in ("release", leave):
             _replace(kind, method, releasing, tracer)
+        _replace(kind, "detach", detaching, tracer)
     # The acquire of a candidate, which greenlets inherit.
     _replace(blocking.Lock, "_campaign", _acquiring, tracer)
     # Behind what the program has registered, so before the end of its providers.
@@ -220,7 +221,7 @@ def _harmless(work: Callable[P, None]) -> Callable[P, None]:
     return harmless
 
 
-_ANSWERS = ("acquired", "timeout", "unavailable", "forbidden")
+_ANSWERS = ("acquired", "timeout", "unavailable", "forbidden", "lost")
 """The outcomes of calls for which the engine says how they waited. It does not for calls that it refused, or that were
 cancelled."""
 
@@ -400,10 +401,34 @@ def _releasing_task(method: Callable[..., Coroutine[Any, Any, R]], _: Tracer) ->
     return release
 
 
-_FACES: tuple[tuple[type[_native.Handle], str, str, Wrap, Wrap], ...] = (
-    (blocking.Lock, "__enter__", "__exit__", _acquiring, _releasing),
-    (_cooperative.Lock, "__enter__", "__exit__", _acquiring, _releasing),
-    (asyncio.Lock, "__aenter__", "__aexit__", _acquiring_task, _releasing_task),
+def _detaching(method: Callable[..., R], _: Tracer) -> Callable[..., R]:
+    def detach(self: _native.Handle, *args: object, **kwargs: object) -> R:
+        text = method(self, *args, **kwargs)
+        _detached(self)
+        return text
+
+    return detach
+
+
+def _detaching_task(method: Callable[..., Coroutine[Any, Any, R]], _: Tracer) -> Callable[..., Coroutine[Any, Any, R]]:
+    async def detach(self: _native.Handle, *args: object, **kwargs: object) -> R:
+        text = await method(self, *args, **kwargs)
+        _detached(self)
+        return text
+
+    return detach
+
+
+def _detached(lock: _native.Handle) -> None:
+    hold = _holds.pop(lock, None)
+    if hold is not None:
+        hold.end("detached")
+
+
+_FACES: tuple[tuple[type[_native.Handle], str, str, Wrap, Wrap, Wrap], ...] = (
+    (blocking.Lock, "__enter__", "__exit__", _acquiring, _releasing, _detaching),
+    (_cooperative.Lock, "__enter__", "__exit__", _acquiring, _releasing, _detaching),
+    (asyncio.Lock, "__aenter__", "__aexit__", _acquiring_task, _releasing_task, _detaching_task),
 )
 """The classes of locks: how a block is entered and left, and what replaces its methods."""
 

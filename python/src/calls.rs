@@ -87,6 +87,11 @@ impl Queue {
         Ok(self.queue.extend(&handle.get().object, ttl.map(|ttl| ttl.0))?)
     }
 
+    #[pyo3(signature = (handle, ttl = None))]
+    fn detach(&self, handle: &Bound<'_, Handle>, ttl: Option<Ttl>) -> Result<u64, Raised> {
+        Ok(self.queue.detach(&handle.get().object, ttl.map(|ttl| ttl.0))?)
+    }
+
     fn release(&self, handle: &Bound<'_, Handle>) -> Result<u64, Raised> {
         Ok(self.queue.release(&handle.get().object)?)
     }
@@ -169,13 +174,14 @@ impl Queue {
         self.queue.drain(|| self.notifier.reset()).into_iter().map(Completion::signed).collect()
     }
 
-    /// Take the result of a ready call: `True` if it succeeded, a view for an inspection, a list for several
-    /// and for a diagnosis, `"locked"` or `"free"` if it asked for that, `False` if the call is not finished and its
-    /// number becomes ready again, `None` if there is no such call.
+    /// Take the result of a ready call: `True` if it succeeded, a view for an inspection, a list for several and for a
+    /// diagnosis, `"locked"` or `"free"` if it asked for that, the text of a detached lock, `False` if the call is not
+    /// finished and its number becomes ready again, `None` if there is no such call.
     fn take<'py>(&self, py: Python<'py>, number: u64) -> Result<Bound<'py, PyAny>, Raised> {
         let taken = match self.queue.take(number)? {
             Taken::Completed => true.into_bound_py_any(py),
             Taken::IsLocked(is_locked) => (if is_locked { "locked" } else { "free" }).into_bound_py_any(py),
+            Taken::Detached(detaching) => detaching.into_text().into_bound_py_any(py),
             Taken::Pending => false.into_bound_py_any(py),
             Taken::View(view) => to_python(py, *view),
             Taken::Views(views) => {

@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use redlock::bindings::Stop;
 use redlock::bindings::lock_object::{AbandonedHold, LockObject};
 use redlock::bindings::options::Scope;
+use redlock::bindings::{Detaching, Stop};
 use redlock::{Error, ErrorKind};
 
 use crate::client::Client;
@@ -284,6 +284,32 @@ impl Lock {
     fn extend(slf: &Bound<'_, Self>, ttl: Option<Ttl>) -> Result<(), Raised> {
         let ttl = ttl.map(|ttl| ttl.0);
         Self::block(slf, |object, signals| object.extend(ttl, signals.check()))
+    }
+
+    /// End this hold without a release, and return a text with which `Redlock.attach` goes on with it.
+    ///
+    /// That can be in another program, also in Rust or Node. Nobody renews the lock until then: the servers keep it for
+    /// what is left of its ttl. With `ttl`, the lock is extended to so many seconds before. Later renewals use the ttl
+    /// that they had. The fence stays the same, as does the time since it was acquired, for `max_hold` and `at_least`.
+    ///
+    /// The text is a credential: whoever has it can take the lock. It has neither addresses nor passwords. Leaving a
+    /// `with` block after a detach does nothing.
+    ///
+    /// Raises `LockLost` if the lock is lost, `LockNotHeld` if it is not held, `LockUnavailable` if no quorum answered
+    /// the extension (the lock is held as before), `LockInvalidArgument` for a wrong ttl and with `protocol="setnx"`.
+    ///
+    /// >>> import redlock
+    /// >>> client = redlock.Redlock("memory://detach")
+    /// >>> with client.lock("report:17") as lock:
+    /// ...     fence = lock.fence
+    /// ...     text = lock.detach(ttl=60)
+    /// >>> with client.attach(text) as lock:
+    /// ...     lock.name, lock.fence == fence
+    /// ('report:17', True)
+    #[pyo3(signature = (ttl = None))]
+    fn detach(slf: &Bound<'_, Self>, ttl: Option<Ttl>) -> Result<String, Raised> {
+        let ttl = ttl.map(|ttl| ttl.0);
+        Self::block(slf, |object, signals| object.detach(ttl, signals.check())).map(Detaching::into_text)
     }
 
     /// Release the lock. From the beginning of the call on it is not held, even if the call fails.

@@ -1,11 +1,11 @@
-//! The shapes of locks: one name, several names, or a semaphore's name and permits.
+//! The shapes of locks: one name, several names, a semaphore's name and permits, or those of a detached lock.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 use redlock::bindings::lock_object::LockObject;
 use redlock::{Lock, Redlock};
 
-use crate::convert::{Name, Names, Permits};
+use crate::convert::{self, Name, Names, Permits};
 
 /// A shape that is more than a name.
 #[pyclass(frozen, module = "redlock._native")]
@@ -16,6 +16,8 @@ pub(crate) struct Shape(Kind);
 enum Kind {
     Several(Vec<Name>),
     Semaphore(Name, u32),
+    /// The text of a detached lock.
+    Detached(String),
 }
 
 #[pymethods]
@@ -30,6 +32,18 @@ impl Shape {
     #[staticmethod]
     fn semaphore(name: Name, permits: Permits) -> Self {
         Self(Kind::Semaphore(name, permits.0))
+    }
+
+    /// Make the shape of a lock that attaches the detached lock with this text.
+    #[staticmethod]
+    fn detached(text: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self(Kind::Detached(convert::text("text", "text", text, "the str that detach has returned")?)))
+    }
+
+    // It may have the text, which is a credential.
+    #[expect(clippy::unused_self, reason = "Python calls it on an object")]
+    fn __repr__(&self) -> &'static str {
+        "<redlock._native.Shape>"
     }
 }
 
@@ -59,6 +73,7 @@ impl Given<'_> {
             Self::Shape(shape) => match &shape.get().0 {
                 Kind::Several(names) => client.lock_all(names.iter().map(|name| &name.bytes)),
                 Kind::Semaphore(name, permits) => client.semaphore(&name.bytes, *permits),
+                Kind::Detached(text) => client.attach(text),
             },
         }
     }
@@ -72,6 +87,7 @@ impl Given<'_> {
                 Kind::Semaphore(name, permits) => {
                     Ok(Title { permits: Some(*permits), ..Title::of(name.given.clone_ref(py)) })
                 }
+                Kind::Detached(_) => Title::of_detached(py, object),
             },
         }
     }
@@ -91,6 +107,17 @@ pub(crate) struct Title {
 impl Title {
     fn of(name: Py<PyAny>) -> Self {
         Self { name, names: None, permits: None }
+    }
+
+    /// Returns the title for the names of `object`, which nobody has given.
+    fn of_detached(py: Python<'_>, object: &LockObject) -> PyResult<Self> {
+        let shown = |bytes: &&[u8]| match str::from_utf8(bytes) {
+            Ok(text) => PyString::new(py, text).into_any().unbind(),
+            Err(_) => PyBytes::new(py, bytes).into_any().unbind(),
+        };
+        let names = object.names();
+        let given: Vec<Name> = names.iter().map(|bytes| Name { given: shown(bytes), bytes: bytes.to_vec() }).collect();
+        Self::of_several(py, &given, &names)
     }
 
     /// Returns the title for `distinct` names, each of which is among the `given` ones.

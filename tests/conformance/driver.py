@@ -366,6 +366,17 @@ class Client:
         handle = self._make("semaphore", options, name=in_hex(name), permits=permits)
         return self._kept(handle, [self._key(name)], self.options | options, permits)
 
+    def attach(self, text: str, former: Lock, **options: object) -> Lock:
+        """The lock that goes on with the hold of this text, of `former`. It is the same in the history."""
+        answer = self.start_attach(text, **options).result()
+        lock = self._kept(answer["handle"], former.names, self.options)
+        lock.attached(former, answer)
+        return lock
+
+    def start_attach(self, text: str, **options: object) -> Call:
+        """Starts to attach a detached lock."""
+        return self.driver.start("attach", client=self.handle, text=text, options=options)
+
     def election(self, name: str | bytes, **options: object) -> Election:
         """A candidate of an election."""
         handle = self._make("election", options, name=in_hex(name))
@@ -485,6 +496,7 @@ class Lock:
         self._permits = permits if isinstance(permits, int) and 0 < permits <= MOST_PERMITS else None
         self._hold: int | None = None
         """The fence; in a protocol without fences, the time of the acquire stands for it in the history."""
+        self._recorded_as = f"{driver.label}/{handle}"
         self._renewed = options.get("auto_renew", options.get("protocol") != "setnx" and driver.face is not OLDER)
 
     def start_acquire(self, **timeout: Any) -> Call:
@@ -527,6 +539,18 @@ class Lock:
         """Tries once."""
         acquired: bool = self.start_try_acquire().result()["acquired"]
         return acquired
+
+    def detach(self, **ttl: Any) -> str:
+        """Ends its hold without a release, with `ttl_ms=...` after an extension. Returns the text."""
+        text: str = self.driver.call("detach", lock=self.handle, **ttl)["text"]
+        self.over()
+        return text
+
+    def attached(self, former: Lock, state: Json) -> None:
+        """Goes on with the hold of `former`."""
+        self.fence, self.slot, self._hold = state["fence"], state["slot"], former._hold
+        self._recorded_as, self._options, self._permits = former._recorded_as, former._options, former._permits
+        self.driver.held[self.handle] = self
 
     def lose(self, reason: str) -> None:
         """Has it lose its lock, as the library offers it to the tests of programs."""
@@ -609,7 +633,7 @@ class Lock:
             until_ns = state["read_ns"] + int(state["remaining_ms"] * 1e6)
         names = [name.decode(errors="backslashreplace") for name in self.names]
         self.driver.history.add(
-            client=f"{self.driver.label}/{self.handle}",
+            client=self._recorded_as,
             name=", ".join(names),
             kind=kind,
             invoke_ns=answer["invoke_ns"],

@@ -97,7 +97,17 @@ pub(crate) async fn attempt(
         });
         let missed = unsent.union(failed);
         let unit = claim.unit();
-        return Outcome::Won(Won { right: claim, fence, acquired: start, valid_until, unit, missed, slot: state.slot });
+        return Outcome::Won(Won {
+            right: claim,
+            fence,
+            level: fence,
+            acquired: start,
+            asked: start,
+            valid_until,
+            unit,
+            missed,
+            slot: state.slot,
+        });
     }
     ballots.ended = connections.clock.now();
     ballots.took = ballots.ended.since(start);

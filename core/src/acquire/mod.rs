@@ -29,8 +29,11 @@
 //! Nodes in *quarantine* after a restart are `unavailable` in every call, never `timeout`. Their time is not part of
 //! the 10 s after which a call without a timeout gives up. The call logs that it waits for them.
 //!
+//! A call whose lock is detached attaches it instead (`attach`), and waits for nothing but answers.
+//!
 //! May import `hold` and what lies below it.
 
+mod attach;
 pub(crate) mod attempt;
 mod meter;
 mod own_hold;
@@ -52,6 +55,7 @@ use crate::acquire::vacancy::Slots;
 use crate::acquire::wakeup::Wakeup;
 use crate::error::{Error, ErrorKind, HeldBy};
 use crate::fault::{Fault, planted};
+use crate::hold::attach::Attachment;
 use crate::hold::lease::{Lease, Ownership};
 use crate::hold::outcome::Outcome;
 use crate::hold::owner::LeaseOwner;
@@ -108,6 +112,8 @@ pub(crate) struct Acquire {
     defers: bool,
     /// Whether the wait for quarantined nodes was logged.
     quarantine_logged: bool,
+    /// The attachment under way, of a call that attaches a detached lock.
+    attachment: Option<Attachment>,
     meter: Meter,
 }
 
@@ -206,6 +212,7 @@ impl Acquire {
             outage: Outage::default(),
             defers: false,
             quarantine_logged: false,
+            attachment: None,
             meter,
         })
     }
@@ -300,7 +307,7 @@ impl Acquire {
     /// Returns how long a call that begins now has to leave the lock to others; zero to join the queue behind them.
     /// `None` if it tries at once, as does a call with one try, or with less time than that.
     pub(crate) fn must_wait(&self) -> Option<Duration> {
-        if self.attempts > 0 || self.is_one_try() {
+        if self.attempts > 0 || self.is_one_try() || self.context.spec.detached.is_some() {
             return None;
         }
         let now = self.context.process.clock.now();
@@ -314,6 +321,10 @@ impl Acquire {
 
     /// Makes one attempt, or for a slot as many as it takes to know whether one is free.
     async fn attempt(&mut self, connections: &Arc<Connections>) -> Result<Step, Error> {
+        if let Some(detached) = self.context.spec.detached.clone() {
+            self.attempts = self.attempts.saturating_add(1);
+            return Box::pin(self.attach(connections, &detached)).await;
+        }
         let outcome = match self.context.spec.names.permits() {
             // On the heap, or every attempt at a lock would carry the room for it.
             Some(permits) => Box::pin(self.attempt_at_a_slot(connections, permits)).await,
@@ -505,6 +516,9 @@ impl Acquire {
 
     /// Tries once, or joins the queue and attempts until won or failed.
     async fn attempts(&mut self, pause: Duration) -> Result<LeaseOwner, Error> {
+        if self.context.spec.detached.is_some() {
+            return Box::pin(self.attach_in_background(pause)).await;
+        }
         let listed = Arc::clone(&self.context.listed);
         if self.is_one_try() {
             self.let_leave().await;

@@ -27,7 +27,7 @@ use crate::acquire::thread::{self, Caller, Stop, drive};
 use crate::api::client::{self, IntoNodes, Unparsed};
 use crate::api::diagnose::Diagnosis;
 use crate::api::election::{Leader, candidate, is_outage, leader};
-use crate::api::guard::guard_methods;
+use crate::api::guard::{DetachedLock, guard_methods};
 use crate::api::inspect::{self, LockView};
 use crate::api::lock::{ignore_unconfirmed, none_if_denied};
 use crate::api::session::Session;
@@ -87,6 +87,11 @@ impl Redlock {
     /// Makes a semaphore; see [`crate::Redlock::semaphore`].
     pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Lock {
         self.lock_of(Shape::Semaphore(name.as_ref().into(), permits))
+    }
+
+    /// Makes a lock that continues the hold with this text; see [`crate::Redlock::attach`].
+    pub fn attach(&self, text: &str) -> Lock {
+        self.lock_of(Shape::of_detached(text, self.0.session().prefix()))
     }
 
     /// Makes an election with this name; see [`crate::Redlock::election`].
@@ -354,6 +359,31 @@ impl Guard {
         let lease = Arc::clone(self.lease());
         self.check()?;
         drive(&Caller::of(self.lease(), self.runtime), hold::extend(lease, ttl))?
+    }
+
+    /// Ends this hold without a release, and returns a text with which [`Redlock::attach`] goes on with it; see
+    /// [`crate::Guard::detach`].
+    ///
+    /// # Errors
+    ///
+    /// `lost` or `not_held`.
+    pub fn detach(&self) -> Result<DetachedLock, Error> {
+        self.detach_by(None)
+    }
+
+    /// Works as [`Guard::detach`], but first extends the lock to this ttl; see [`crate::Guard::detach_for`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::detach`]; `invalid_argument` for a ttl out of range; `unavailable` if no quorum answered.
+    pub fn detach_for(&self, ttl: Duration) -> Result<DetachedLock, Error> {
+        self.detach_by(Some(hold::checked(self.lease(), ttl)?))
+    }
+
+    fn detach_by(&self, ttl: Option<Duration>) -> Result<DetachedLock, Error> {
+        let lease = Arc::clone(self.lease());
+        self.check()?;
+        drive(&Caller::of(self.lease(), self.runtime), hold::detach::detach(lease, ttl))?.map(DetachedLock::from)
     }
 
     /// Waits until the lock is lost, but for at most `limit`. Returns `None` if it is not lost by then.

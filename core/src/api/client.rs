@@ -152,6 +152,36 @@ impl Redlock {
         Lock::new(Arc::clone(&self.0), Shape::Semaphore(name.as_ref().into(), permits))
     }
 
+    /// Makes a lock that continues the hold with this text, which [`Guard::detach`](crate::Guard::detach) has returned.
+    /// Sends nothing: the acquire attaches it.
+    ///
+    /// The guard has the same names, fence and slot, and the lock is renewed again. Of several that attach one text, one
+    /// has the lock at most, and a former holder that still runs finds that it is not its own any more. The options
+    /// `max_hold`, `at_least`, `margin` and `label` are in the text, and so is the ttl, unless the lock is given one. The
+    /// times since the acquire are compared by the wall clocks of both machines.
+    ///
+    /// The client has the same nodes as the one that acquired the lock, and the same `key_prefix`. The acquire fails with
+    ///
+    /// - `lost` if a quorum of nodes shows that the lock is over, or is somebody else's: it has expired, was attached before,
+    ///   or was deleted. Text and lock are then done with;
+    /// - `unavailable` if no quorum answered until the timeout, or for 10 s without one. The text can be attached again;
+    /// - `forbidden` as any acquire;
+    /// - `invalid_argument` (its option is `text`) if the text was changed, or is something else.
+    ///
+    /// If its future is dropped, the text can be attached again, or the lock is released. See [`Guard::detach`] for an
+    /// example.
+    ///
+    /// [`Guard::detach`]: crate::Guard::detach
+    pub fn attach(&self, text: &str) -> Lock {
+        Lock::new(Arc::clone(&self.0), Shape::of_detached(text, self.0.prefix()))
+    }
+
+    /// Makes a lock as [`Redlock::attach`] does, whose text stays good: it does not take the lock from others who have it.
+    #[cfg(feature = "cli")]
+    pub(crate) fn attach_again(&self, text: &str) -> Lock {
+        Lock::new(Arc::clone(&self.0), Shape::of_detached(text, self.0.prefix()).keeping_token())
+    }
+
     /// Makes an election with this name; see [`Election`]. Sends nothing.
     pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
         Election::new(Arc::clone(&self.0), name.as_ref())

@@ -1,11 +1,13 @@
 //! The guard: one acquisition of a lock.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 use crate::hold;
+use crate::hold::detach::Detaching;
 use crate::hold::lease::Lease;
 use crate::hold::owner::LeaseOwner;
 
@@ -164,6 +166,60 @@ impl Guard {
         Arc::clone(self.lease()).lost()
     }
 
+    /// Ends this hold without a release, and returns a text with which [`Redlock::attach`](crate::Redlock::attach) goes on
+    /// with it, in this program or in another, also in Python or Node. Nobody renews the lock until then: the servers keep
+    /// it for what is left of its ttl. The fence stays the same, as does the time since it was acquired, for `max_hold`
+    /// and `at_least`.
+    ///
+    /// The text is a credential: whoever has it can take the lock. It does not show in `Debug`, and has neither addresses
+    /// nor passwords. Waits for requests about the lock that are under way, for at most `node_timeout`.
+    ///
+    /// # Errors
+    ///
+    /// `lost` if the lock is lost; `not_held` if it was detached before, and in a forked child.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the lock is held as before, or released.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// # let redlock = redlock::Redlock::new("memory://detach-example")?;
+    /// let guard = redlock.lock("report:17").await?;
+    /// let fence = guard.fence();
+    /// let text = guard.detach().await?;
+    /// assert!(!guard.is_held());
+    ///
+    /// // Elsewhere: a worker that was given the text.
+    /// let guard = redlock.attach(text.as_str()).await?;
+    /// assert_eq!((guard.name(), guard.fence()), (&b"report:17"[..], fence));
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn detach(&self) -> Result<DetachedLock, Error> {
+        hold::detach::detach(Arc::clone(self.lease()), None).await.map(DetachedLock::from)
+    }
+
+    /// Works as [`Guard::detach`], but first extends the lock, so that the servers keep it for this ttl (100 ms to 24 h)
+    /// from now. Later renewals use the ttl that they had before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::detach`]; `invalid_argument` for a ttl out of range; `unavailable` if no quorum answered the extension:
+    /// the lock is held as before.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Guard::detach`].
+    pub async fn detach_for(&self, ttl: Duration) -> Result<DetachedLock, Error> {
+        let ttl = hold::checked(self.lease(), ttl)?;
+        hold::detach::detach(Arc::clone(self.lease()), Some(ttl)).await.map(DetachedLock::from)
+    }
+
     /// Releases the lock. Takes at most `node_timeout`, or 250 ms if that is longer, plus the client's
     /// `connect_timeout` if it has to connect.
     ///
@@ -180,5 +236,44 @@ impl Guard {
             return Err(self.lease().error(ErrorKind::NotHeld));
         }
         hold::release(self.0).await
+    }
+}
+
+/// A detached lock as a text: see [`Guard::detach`]. Its characters are letters, digits, `-`, `_` and `.`.
+///
+/// It is a credential, and `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+#[must_use = "without the text, the lock stays until its ttl has passed"]
+pub struct DetachedLock(String);
+
+impl DetachedLock {
+    /// Returns the text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<Detaching> for DetachedLock {
+    fn from(detaching: Detaching) -> Self {
+        Self(detaching.into_text())
+    }
+}
+
+impl From<DetachedLock> for String {
+    fn from(detached: DetachedLock) -> Self {
+        detached.0
+    }
+}
+
+impl AsRef<str> for DetachedLock {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for DetachedLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DetachedLock(hidden)")
     }
 }

@@ -89,6 +89,11 @@ impl Lock {
         self
     }
 
+    /// Returns the lock to acquire anew, of one that attaches.
+    pub(crate) fn anew(&self) -> Self {
+        Self { shape: self.shape.anew(), ..self.clone() }
+    }
+
     pub(crate) fn session(&self) -> &Session {
         &self.session
     }

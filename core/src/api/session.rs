@@ -16,6 +16,7 @@ use crate::process::context::{LockContext, Spec};
 use crate::process::nodes::NodeSet;
 use crate::process::schedule::Releasing;
 use crate::process::shutdown::Ending;
+use crate::protocol::detached::Detached;
 use crate::protocol::name::Name;
 use crate::protocol::shape::{Names, Shape};
 use crate::sys::fork::{PerProcess, Pid};
@@ -57,7 +58,7 @@ impl Session {
         names.collect::<Vec<_>>().join(&b", "[..])
     }
 
-    fn prefix(&self) -> &[u8] {
+    pub(crate) fn prefix(&self) -> &[u8] {
         self.options.key_prefix.as_deref().unwrap_or_default().as_bytes()
     }
 
@@ -97,28 +98,31 @@ impl Session {
         let names = self.checked_names(shape)?;
         let name = names.shown();
         let with_name = |error: Error| error.with_name(name.bytes());
+        let travelled = shape.detached().map(|detached| detached.options(options)).transpose().map_err(with_name)?;
+        let options = travelled.as_ref().unwrap_or(options);
         let in_force = options.or(&self.options);
         options.check_own(&in_force).map_err(with_name)?;
         names.check_options(options, &in_force).map_err(with_name)?;
         let settings = in_force.check(&process.label, self.addresses.iter().len()).map_err(with_name)?;
-        Ok(self.spec_of(name, names, settings))
+        Ok(self.spec_of(name, names, settings, shape.detached()))
     }
 
     /// Checks a lock's names, and returns them with `settings`, which were checked for another lock of this client and
     /// shape.
     pub(crate) fn spec_with(&self, shape: &Shape, settings: Settings) -> Result<Arc<Spec>, Error> {
         let names = self.checked_names(shape)?;
-        Ok(self.spec_of(names.shown(), names, settings))
+        Ok(self.spec_of(names.shown(), names, settings, shape.detached()))
     }
 
     fn checked_names(&self, shape: &Shape) -> Result<Names, Error> {
         shape.check(self.prefix(), self.addresses.iter().any(Address::is_cluster))
     }
 
-    fn spec_of(&self, name: Name, names: Names, settings: Settings) -> Arc<Spec> {
+    fn spec_of(&self, name: Name, names: Names, settings: Settings, detached: Option<&Arc<Detached>>) -> Arc<Spec> {
         let settings = Settings { at_least: names.kept(settings.at_least), ..settings };
         let keys = names.keys(&settings.label);
-        Arc::new(Spec { keys, name, names, prefix: self.prefix().len(), settings, origin: self.origin })
+        let (prefix, detached) = (self.prefix().len(), detached.cloned());
+        Arc::new(Spec { keys, name, names, prefix, settings, detached, origin: self.origin })
     }
 
     /// Returns the context of a call for `spec`. Fails if the client is closed.

@@ -47,6 +47,7 @@ use crate::api::lock;
 use crate::bindings::lock_object::{CurrentLease, Extension, LockObject, Reservation, Timeout};
 use crate::error::{Error, ErrorKind};
 use crate::hold;
+use crate::hold::detach::{Detaching, detach};
 use crate::hold::lease::{LossCallback, OnLoss};
 use crate::hold::owner::LeaseOwner;
 use crate::options::Options;
@@ -141,6 +142,8 @@ pub enum Taken {
     Views(Vec<LockView>),
     /// Whether anybody holds the lock, or still held it at the end of a wait.
     IsLocked(bool),
+    /// The lock is detached. Dropping this releases it, unless its text is taken.
+    Detached(Detaching),
     /// The call is not finished: wait until the same number is ready again.
     Pending,
     /// There is no such call: it was taken before or cancelled, or it was a loss subscription whose object was dropped.
@@ -264,6 +267,11 @@ impl Queue {
     /// Those of [`Queue::acquire`].
     pub fn enter(&self, object: &Arc<LockObject>) -> Result<u64, Error> {
         let pid = self.current_pid()?;
+        if object.enter_attached(pid) {
+            let id = self.0.add_call(Call::Running(None, None));
+            self.0.finish(id, Outcome::Finished(Ok(Taken::Completed)));
+            return Ok(id);
+        }
         self.start_acquire(object, object.reserve(pid)?.for_block(), pid, None)
     }
 
@@ -297,6 +305,21 @@ impl Queue {
             id,
             move || async move { Outcome::Finished(hold::extend(lease, ttl).await.map(|()| Taken::Completed)) },
         )?;
+        Ok(id)
+    }
+
+    /// Starts to end the hold without a release, after an extension to `ttl` if there is one. Its result is
+    /// [`Taken::Detached`]. If it is cancelled or not taken, the lock is held as before, or released.
+    ///
+    /// # Errors
+    ///
+    /// `not_held`, `lost` or `invalid_argument`, at once; `lost` and `unavailable` with [`Queue::take`].
+    pub fn detach(&self, object: &Arc<LockObject>, ttl: Option<Duration>) -> Result<u64, Error> {
+        let Extension { lease, ttl, .. } = object.detaching(self.current_pid()?, ttl)?;
+        lease.remaining_here()?;
+        let id = self.0.add_call(Call::Running(None, None));
+        let call = move || async move { Outcome::Finished(detach(lease, ttl).await.map(Taken::Detached)) };
+        self.spawn_abortable(id, call)?;
         Ok(id)
     }
 

@@ -32,6 +32,7 @@ use crate::api::lock::{Lock, ignore_unconfirmed};
 use crate::error::LostReason;
 use crate::error::{Error, ErrorKind, Waited};
 use crate::hold;
+use crate::hold::detach::{Detaching, detach};
 use crate::hold::lease::{Lease, LossCallback};
 use crate::hold::owner::LeaseOwner;
 use crate::options::{self, Protocol};
@@ -53,6 +54,8 @@ pub struct LockObject {
     local: PerProcess<ProcessLocal>,
     /// Whether this process, or the one that it was forked from, has a lease here. Known without asking for the pid.
     has_lease: AtomicBool,
+    /// Whether the detached lock that it was made for was attached, so that an acquire is an acquire.
+    attached: AtomicBool,
 }
 
 /// The name and the options of an object.
@@ -98,6 +101,8 @@ pub(crate) struct CurrentLease {
     /// Whether the end of a block releases it. If an exception keeps the program from entering the block, or if the
     /// block's coroutine is destroyed, only the drop of the object can.
     in_block: bool,
+    /// Whether it was attached, and a block may still enter it.
+    is_attached: bool,
 }
 
 /// A hold whose object was garbage-collected while it was held. No code can release it any more. It is renewed like any
@@ -129,7 +134,11 @@ impl LockObject {
     /// Makes another object for the same lock, not held.
     #[must_use]
     pub fn fresh(&self) -> Arc<Self> {
-        Self::of(self.origin.clone(), false)
+        let origin = match &self.origin {
+            Origin::Lock(lock) => Origin::Lock(Box::new(lock.anew())),
+            Origin::Named(template, shape) => Origin::Named(Arc::clone(template), shape.anew()),
+        };
+        Self::of(origin, false)
     }
 
     /// Makes an object for another name with the same options, not held. Its first call checks the name. `released` says
@@ -142,12 +151,14 @@ impl LockObject {
     /// Does as [`LockObject::named`] for several names.
     #[must_use]
     pub fn named_all(self: &Arc<Self>, names: &[&[u8]], released: bool) -> Arc<Self> {
-        Self::of(Origin::Named(Arc::clone(self), Shape::all(names.iter().copied())), released)
+        let shape = self.shape().named_all(names);
+        Self::of(Origin::Named(Arc::clone(self), shape), released)
     }
 
     fn of(origin: Origin, released: bool) -> Arc<Self> {
         let local = PerProcess::dropped_if(ProcessLocal::shares_nothing);
-        Arc::new(Self { origin, released, local, has_lease: AtomicBool::new(false) })
+        let (has_lease, attached) = (AtomicBool::new(false), AtomicBool::new(released));
+        Arc::new(Self { origin, released, local, has_lease, attached })
     }
 
     fn shape(&self) -> &Shape {
@@ -330,6 +341,9 @@ impl LockObject {
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<(), Stop<E>> {
         let pid = Pid::now();
+        if self.enter_attached(pid) {
+            return Ok(());
+        }
         self.acquire_with(self.reserve(pid)?.for_block(), pid, None, waits, interrupted)
     }
 
@@ -378,6 +392,33 @@ impl LockObject {
     ) -> Result<(), Stop<E>> {
         let Extension { lease, ttl, runtime } = self.extension(Pid::now(), ttl)?;
         drive_unless(&Caller::of(&Arc::clone(&lease), runtime), hold::extend(lease, ttl), interrupted)
+    }
+
+    /// Has the end of a block release the current hold, if it was attached. Returns whether it was, and is held.
+    pub(crate) fn enter_attached(&self, pid: Pid) -> bool {
+        if !self.held() {
+            return false;
+        }
+        let mut state = self.local(pid).state();
+        let Phase::Held(current) = &mut state.phase else { return false };
+        current.in_block |= current.is_attached;
+        mem::take(&mut current.is_attached)
+    }
+
+    /// Ends the hold without a release, on the calling thread, after an extension to `ttl` if there is one. The drop of what
+    /// is returned releases the lock, unless its text is taken.
+    ///
+    /// # Errors
+    ///
+    /// `not_held`, those of [`crate::Guard::detach_for`], and `invalid_argument` in a protocol whose keys do not show their
+    /// owner.
+    pub fn detach<E>(
+        &self,
+        ttl: Option<Duration>,
+        interrupted: Option<impl FnMut() -> Result<(), E>>,
+    ) -> Result<Detaching, Stop<E>> {
+        let Extension { lease, ttl, runtime } = self.detaching(Pid::now(), ttl)?;
+        drive_unless(&Caller::of(&Arc::clone(&lease), runtime), detach(lease, ttl), interrupted)
     }
 
     /// Releases on the calling thread. If the call is interrupted, the background finishes the release.
@@ -477,14 +518,13 @@ impl LockObject {
     /// Returns the context of an acquire with `timeout`.
     pub(crate) fn context(&self, pid: Pid, timeout: Timeout) -> Result<LockContext, Error> {
         let spec = self.spec(pid)?;
-        let spec = match timeout {
-            None => Arc::clone(spec),
-            Some(timeout) => {
-                let mut settings = spec.settings.clone();
-                settings.timeout = timeout.map(options::checked_timeout);
-                Arc::new(Spec { settings, ..Spec::clone(spec) })
-            }
-        };
+        let mut spec = Arc::clone(spec);
+        if let Some(timeout) = timeout {
+            Arc::make_mut(&mut spec).settings.timeout = timeout.map(options::checked_timeout);
+        }
+        if spec.detached.is_some() && self.attached.load(Ordering::Acquire) {
+            Arc::make_mut(&mut spec).detached = None;
+        }
         self.lock().session().context_of(pid, spec)
     }
 
@@ -518,6 +558,16 @@ impl LockObject {
     /// Begins an extension to `ttl`, or by the ttl in force.
     pub(crate) fn extension(&self, pid: Pid, ttl: Option<Duration>) -> Result<Extension, Error> {
         self.check_allowed(pid, Protocol::allows_extend)?;
+        self.extension_of(pid, ttl)
+    }
+
+    /// Begins to detach the lock, after an extension to `ttl` if there is one.
+    pub(crate) fn detaching(&self, pid: Pid, ttl: Option<Duration>) -> Result<Extension, Error> {
+        self.check_allowed(pid, Protocol::allows_detach)?;
+        self.extension_of(pid, ttl)
+    }
+
+    fn extension_of(&self, pid: Pid, ttl: Option<Duration>) -> Result<Extension, Error> {
         let state = self.local(pid).state();
         let Phase::Held(current) = &state.phase else { return Err(self.not_held()) };
         let (lease, runtime) = (Arc::clone(current.owner.lease()), current.runtime);
@@ -653,7 +703,10 @@ impl Reservation {
         let object = self.object.take().expect("used once");
         let lease = Arc::clone(owner.lease());
         let mut state = object.local(pid).state();
-        object.set_phase(&mut state, Phase::Held(CurrentLease { owner, runtime, in_block: self.in_block }));
+        let is_attached = lease.context.spec.detached.is_some() && !self.in_block;
+        object.attached.store(true, Ordering::Release);
+        object
+            .set_phase(&mut state, Phase::Held(CurrentLease { owner, runtime, in_block: self.in_block, is_attached }));
         let listeners = state.listeners.clone();
         drop(state);
         for listener in listeners {

@@ -5,6 +5,7 @@
 pub use crate::acquire::thread::Stop;
 pub use crate::credentials::ProviderError;
 pub use crate::error::Waited;
+pub use crate::hold::detach::Detaching;
 pub use crate::sys::fork::{PerProcess, Pid};
 
 pub mod completion_queue;

@@ -95,6 +95,22 @@ impl Claim {
         }
     }
 
+    /// Gives up the right to the keys, which stay as they are: somebody else has it.
+    pub(crate) fn hand_over(mut self) {
+        self.0.0 = None;
+    }
+
+    /// Has it be the right to the keys of a token that somebody has already.
+    pub(crate) fn set_token(&mut self, token: Token) {
+        if let Some(inner) = &mut self.0.0 {
+            inner.token = token;
+        }
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        self.inner().token
+    }
+
     pub(crate) fn footprint(&self) -> &Arc<Footprint> {
         &self.inner().footprint
     }

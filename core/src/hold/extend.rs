@@ -79,6 +79,7 @@ pub(crate) async fn extend(
     let connect_by = if let Wait::Until(end) = wait { connect_by.min(end) } else { connect_by };
     connections.connect_quorum(connect_by).await;
     let Some((extending, request, footprint)) = lease.extension(ttl) else { return Extended::Over };
+    let _asking = lease.begin_asking();
     let mut round = Round::new(connections, &footprint, lease.context.spec.settings.node_timeout, limit);
     round = match wait {
         Wait::Nobody => round,
@@ -116,7 +117,8 @@ pub(crate) async fn extend(
     }
 }
 
-fn vote(answer: &Result<Reply, Failure>) -> KeyVote {
+/// Returns the vote of an extension's answer, or of a re-key's.
+pub(crate) fn vote(answer: &Result<Reply, Failure>) -> KeyVote {
     match answer {
         Ok(Reply::Extended | Reply::Raised) => KeyVote::Ours,
         Ok(Reply::Absent) if planted(Fault::RestoreCounts) => KeyVote::Ours,
@@ -128,7 +130,7 @@ fn vote(answer: &Result<Reply, Failure>) -> KeyVote {
 }
 
 /// Describes one node's reply for people.
-fn describe(_: KeyVote, reply: Option<&Reply>, _: Delivery) -> String {
+pub(crate) fn describe(_: KeyVote, reply: Option<&Reply>, _: Delivery) -> String {
     match reply {
         Some(Reply::Extended | Reply::Raised) => "extended".to_owned(),
         Some(Reply::Absent) => "no longer has the key".to_owned(),

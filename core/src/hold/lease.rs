@@ -16,6 +16,8 @@
 //! - a renewal with another ttl than the one in force by then leaves the planned renewal as it is;
 //! - a renewal without a quorum is not recorded if an extension that began after it reached one.
 //!
+//! *A detach* ends the phase *held* as a release does, but nothing is deleted: the right to the keys goes over to the text.
+//!
 //! *A loss* is reported in this order, outside the mutex: the entry leaves the schedule, the ownership is dropped (the
 //! release begins) or, after a loss by time, deferred until the margin has passed or the user has released the lock,
 //! waiting futures and callbacks are notified. The loss is logged last, and the span of the hold closed,
@@ -41,6 +43,7 @@ use crate::process::context::LockContext;
 use crate::process::schedule::{Next, NotHeld, OwnHold, Timed, Unlogged};
 use crate::process::waiters::Ends;
 use crate::protocol::backoff;
+use crate::protocol::detached::Detached;
 use crate::protocol::quorum::{self, NodeMask};
 use crate::protocol::request::{Action, Request};
 use crate::sys::clock::Moment;
@@ -87,6 +90,8 @@ struct State {
     ttl_by: u64,
     /// The number of the extension that began last.
     begun: u64,
+    /// How many extensions are under way.
+    asking: u32,
     /// What the lock counts as on the nodes: its fence, or a larger one that a quorum remembers (see `extend`).
     level: u64,
     /// The floor of the extension that began last with one.
@@ -166,6 +171,18 @@ pub(crate) struct Extending {
     floor: Option<u64>,
 }
 
+/// An extension that is under way, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Asking(Arc<Lease>);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.asking -= 1;
+        self.0.tell_if_settled(&state);
+    }
+}
+
 impl fmt::Debug for LossCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Listener")
@@ -205,16 +222,17 @@ impl Lease {
         let state = State {
             phase: Phase::Held,
             valid_until: won.valid_until,
-            kept_until: won.acquired.after(ttl),
+            kept_until: won.asked.after(ttl),
             ttl,
             ttl_by: 0,
             begun: 0,
-            level: won.fence,
+            asking: 0,
+            level: won.level,
             floor: 0,
             carried: 0,
             ownership: Some(won.right),
             renew_at: None,
-            asked: won.acquired,
+            asked: won.asked,
             unanswered: None,
             due: None,
             listeners: Vec::new(),
@@ -234,7 +252,7 @@ impl Lease {
             state: Mutex::new(state),
             lost: Notify::new(),
         };
-        lease.plan(&mut lease.state(), won.acquired, won.unit);
+        lease.plan(&mut lease.state(), won.asked, won.unit);
         if lease.is_behind() {
             lease.bring_forward(Duration::ZERO);
         }
@@ -442,19 +460,74 @@ impl Lease {
             }
             Phase::Held => state.phase = Phase::Released,
         }
-        let ownership = state.ownership.take().expect("held locks have their title");
+        let is_in_use = state.is_in_use;
+        let ownership = self.leave(state);
         let at_least = self.context.spec.settings.at_least;
-        if let (false, true, Ownership::Fenced(claim)) = (at_least.is_zero(), state.is_in_use, &ownership) {
+        if let (false, true, Ownership::Fenced(claim)) = (at_least.is_zero(), is_in_use, &ownership) {
             claim.keep_until(self.acquired.after(at_least));
         }
+        let meter = self.meter.release(&self.context.process, now);
+        Ok(ReleaseBegun::Release(ownership, meter))
+    }
+
+    /// Ends a hold that was neither lost nor expired, whose phase says so already. Returns the right to its keys.
+    fn leave(&self, mut state: MutexGuard<'_, State>) -> Ownership {
+        let ownership = state.ownership.take().expect("held locks have their title");
         let due = state.due.take();
         let listeners = std::mem::take(&mut state.listeners);
         drop(state);
         drop(listeners);
         self.context.process.schedule.remove(due);
-        let meter = self.meter.release(&self.context.process, now);
         self.lost.notify_waiters();
-        Ok(ReleaseBegun::Release(ownership, meter))
+        ownership
+    }
+
+    /// Ends the hold without a release. Returns the right to its keys, and what the text says of the lock, whose renewals
+    /// shall use `ttl`. Not for a forked child.
+    ///
+    /// # Errors
+    ///
+    /// `lost` and `not_held`; `invalid_argument` in a protocol whose keys do not show their owner.
+    pub(crate) fn begin_detach(&self, ttl: Duration) -> Result<(Claim, Detached), Error> {
+        let LockContext { process, spec, .. } = &self.context;
+        spec.settings.protocol.allows_detach().map_err(|error| error.with_name(spec.name.bytes()))?;
+        let (now, wall) = (self.now(), process.clock.wall_micros());
+        let mut state = self.state();
+        match &state.phase {
+            Phase::Held if now < state.valid_until => state.phase = Phase::Released,
+            Phase::Held => return Err(self.expire_now(state)),
+            Phase::Lost(loss) => return Err(self.lost_error(loss.clone())),
+            Phase::Released => return Err(self.error(ErrorKind::NotHeld)),
+        }
+        let (level, kept_until) = (state.level, state.kept_until);
+        let Ownership::Fenced(claim) = self.leave(state) else { unreachable!("the protocol allows it") };
+        self.meter.detach(process, now);
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let detached = Detached {
+            kind: spec.names.kind(self.slot),
+            names: spec.names.each().iter().map(|name| name.bytes().to_vec()).collect(),
+            token: claim.token(),
+            keeps_token: false,
+            fence: self.fence,
+            level,
+            acquired: wall.saturating_sub(micros(now.since(self.acquired))),
+            end: wall + micros(kept_until.since(now)),
+            ttl,
+            max_hold: spec.settings.max_hold,
+            at_least: spec.settings.at_least,
+            margin: self.margin(),
+            label: Arc::clone(&spec.settings.label),
+        };
+        Ok((claim, detached))
+    }
+
+    /// Waits until nothing is asked of the nodes any more about a lock that is not held. Cancel safe.
+    pub(crate) async fn settled(&self) {
+        notified_until(&self.lost, || {
+            let state = self.state();
+            (state.asking == 0 && state.restoring.is_empty()).then_some(())
+        })
+        .await;
     }
 
     /// Begins an extension to `ttl`, or to the ttl in force. Returns its request and the footprint for the answers, or
@@ -525,6 +598,12 @@ impl Lease {
         if at_least.is_zero() { at_least } else { self.acquired.after(at_least).since(self.now()) }
     }
 
+    /// Counts an extension as under way, until what is returned is dropped.
+    pub(crate) fn begin_asking(self: &Arc<Self>) -> Asking {
+        self.state().asking += 1;
+        Asking(Arc::clone(self))
+    }
+
     /// Begins to restore the lock on `node`. Returns false if that is under way already.
     pub(crate) fn begin_restoring(&self, node: usize) -> bool {
         let mut state = self.state();
@@ -537,6 +616,14 @@ impl Lease {
     pub(crate) fn end_restoring(&self, node: usize) {
         let mut state = self.state();
         state.restoring = state.restoring.without(node);
+        self.tell_if_settled(&state);
+    }
+
+    /// Notifies those who wait for what is under way about a lock that is not held any more.
+    fn tell_if_settled(&self, state: &State) {
+        if state.phase != Phase::Held {
+            self.lost.notify_waiters();
+        }
     }
 
     /// Returns the nodes to which the acquire could not be sent.

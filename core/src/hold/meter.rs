@@ -89,7 +89,15 @@ impl HoldMeter {
     pub(crate) fn release(&self, process: &Arc<Process>, now: Moment) -> Option<ReleaseMeter> {
         let took = self.stop(process, now)?;
         let trace = mem::take(&mut *self.trace());
-        Some(ReleaseMeter { process: Arc::clone(process), named: self.named.clone(), took, trace, lost: None })
+        let end = HoldEnd::Released;
+        Some(ReleaseMeter { process: Arc::clone(process), named: self.named.clone(), took, trace, end, lost: None })
+    }
+
+    /// Ends the hold, which goes on elsewhere. Not while a lock of the engine is held.
+    pub(crate) fn detach(&self, process: &Arc<Process>, now: Moment) {
+        if let Some(mut meter) = self.release(process, now) {
+            meter.end = HoldEnd::Detached;
+        }
     }
 
     /// Stops to count the lock as held. Returns how long that was.
@@ -110,24 +118,24 @@ pub(crate) struct ReleaseMeter {
     named: Option<Arc<Counts>>,
     took: Duration,
     trace: Trace,
+    end: HoldEnd,
     lost: Option<LostReason>,
 }
 
 impl ReleaseMeter {
     /// Records that the release found the lock lost.
     pub(crate) fn record_loss(&mut self, reason: LostReason) {
-        self.lost = Some(reason);
+        (self.end, self.lost) = (HoldEnd::Lost, Some(reason));
     }
 }
 
 impl Drop for ReleaseMeter {
     fn drop(&mut self) {
         let counts = self.process.metrics.of(self.named.as_ref());
-        let end = if self.lost.is_some() { HoldEnd::Lost } else { HoldEnd::Released };
-        counts.hold_ended(end, self.took);
+        counts.hold_ended(self.end, self.took);
         if let Some(reason) = self.lost {
             counts.was_lost(reason);
         }
-        drop(mem::take(&mut self.trace).ended("end", end.as_str()));
+        drop(mem::take(&mut self.trace).ended("end", self.end.as_str()));
     }
 }

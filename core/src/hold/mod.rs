@@ -2,7 +2,9 @@
 //!
 //! May import `process` and what lies below it.
 
+pub(crate) mod attach;
 pub(crate) mod claim;
+pub(crate) mod detach;
 pub(crate) mod extend;
 pub(crate) mod lease;
 pub(crate) mod meter;

@@ -25,7 +25,11 @@ pub(crate) struct Won<R> {
     pub(crate) right: R,
     /// The fence; zero, and never shown, in protocols without one.
     pub(crate) fence: u64,
+    /// What it counts as on the nodes: the fence, or a larger one if it was handed over (see `extend`).
+    pub(crate) level: u64,
     pub(crate) acquired: Moment,
+    /// When the nodes were asked: as it was acquired, or attached later.
+    pub(crate) asked: Moment,
     pub(crate) valid_until: Moment,
     /// A number in [0, 1) that spreads this lock's first renewal.
     pub(crate) unit: f64,
@@ -39,8 +43,8 @@ impl<R> Outcome<R> {
     /// Returns the same outcome with the right wrapped by `wrap`.
     pub(crate) fn map<S>(self, wrap: impl FnOnce(R) -> S) -> Outcome<S> {
         match self {
-            Self::Won(Won { right, fence, acquired, valid_until, unit, missed, slot }) => {
-                Outcome::Won(Won { right: wrap(right), fence, acquired, valid_until, unit, missed, slot })
+            Self::Won(Won { right, fence, level, acquired, asked, valid_until, unit, missed, slot }) => {
+                Outcome::Won(Won { right: wrap(right), fence, level, acquired, asked, valid_until, unit, missed, slot })
             }
             Self::Lost(ballots) => Outcome::Lost(ballots),
             Self::Quarantined(until, ballots) => Outcome::Quarantined(until, ballots),

@@ -133,7 +133,9 @@ fn judge(
                 return Outcome::Won(Won {
                     right: grant,
                     fence: 0,
+                    level: 0,
                     acquired: start,
+                    asked: start,
                     valid_until,
                     unit: 0.0,
                     missed: NodeMask::NONE,

@@ -256,6 +256,12 @@ impl KeyBallots {
         }
     }
 
+    /// Whether nodes that refuse our credentials or rights alone prevent a quorum.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        let is_forbidden = |answer: &&Option<_>| matches!(answer, Some(Err(Failure::Forbidden(_))));
+        self.answers.iter().filter(is_forbidden).count() > self.votes.len() - quorum::quorum(self.votes.len())
+    }
+
     /// Lists each node's answer, for an error. `describe` words a vote and the reply it was read from.
     pub(crate) fn answers(
         &self,

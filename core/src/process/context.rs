@@ -9,6 +9,7 @@ use crate::options::Settings;
 use crate::process::Process;
 use crate::process::nodes::NodeSet;
 use crate::process::shutdown::Ending;
+use crate::protocol::detached::Detached;
 use crate::protocol::name::Name;
 use crate::protocol::request::Keys;
 use crate::protocol::shape::Names;
@@ -24,6 +25,8 @@ pub(crate) struct Spec {
     /// The keys; of a semaphore, those of its first slot.
     pub(crate) keys: Arc<Keys>,
     pub(crate) settings: Settings,
+    /// The detached lock to attach, instead of an acquire.
+    pub(crate) detached: Option<Arc<Detached>>,
     /// Where its client has the addresses from, for errors.
     pub(crate) origin: Origin,
 }

@@ -24,12 +24,14 @@ pub(crate) enum AcquireEnd {
     Closed,
     InvalidArgument,
     Internal,
+    /// It was to attach a lock that is lost.
+    Lost,
     /// The caller did not wait for it.
     Cancelled,
 }
 
 impl AcquireEnd {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Acquired,
         Self::Timeout,
         Self::Unavailable,
@@ -37,6 +39,7 @@ impl AcquireEnd {
         Self::Closed,
         Self::InvalidArgument,
         Self::Internal,
+        Self::Lost,
         Self::Cancelled,
     ];
 
@@ -49,13 +52,14 @@ impl AcquireEnd {
             Self::Closed => "closed",
             Self::InvalidArgument => "invalid_argument",
             Self::Internal => "internal",
+            Self::Lost => "lost",
             Self::Cancelled => "cancelled",
         }
     }
 
     /// Returns whether the nodes, or the lack of their answers, ended the call.
     pub(crate) const fn is_answer(self) -> bool {
-        matches!(self, Self::Acquired | Self::Timeout | Self::Unavailable | Self::Forbidden)
+        matches!(self, Self::Acquired | Self::Timeout | Self::Unavailable | Self::Forbidden | Self::Lost)
     }
 }
 
@@ -67,9 +71,8 @@ impl From<ErrorKind> for AcquireEnd {
             ErrorKind::Unavailable => Self::Unavailable,
             ErrorKind::Closed => Self::Closed,
             ErrorKind::Internal => Self::Internal,
-            ErrorKind::InvalidArgument | ErrorKind::Lost | ErrorKind::NotHeld | ErrorKind::AlreadyHeld => {
-                Self::InvalidArgument
-            }
+            ErrorKind::Lost => Self::Lost,
+            ErrorKind::InvalidArgument | ErrorKind::NotHeld | ErrorKind::AlreadyHeld => Self::InvalidArgument,
         }
     }
 }
@@ -79,15 +82,17 @@ impl From<ErrorKind> for AcquireEnd {
 pub(crate) enum HoldEnd {
     Released,
     Lost,
+    Detached,
 }
 
 impl HoldEnd {
-    pub(crate) const ALL: [Self; 2] = [Self::Released, Self::Lost];
+    pub(crate) const ALL: [Self; 3] = [Self::Released, Self::Lost, Self::Detached];
 
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Released => "released",
             Self::Lost => "lost",
+            Self::Detached => "detached",
         }
     }
 }
@@ -184,7 +189,7 @@ impl Default for Counts {
             acquires: std::array::from_fn(|_| [seconds(), seconds()]),
             waiting: Gauge::default(),
             held: Gauge::default(),
-            holds: [seconds(), seconds()],
+            holds: [seconds(), seconds(), seconds()],
             lost: Default::default(),
             margins: Histogram::new(&RATIO),
         }

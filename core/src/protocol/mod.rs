@@ -5,6 +5,7 @@
 pub(crate) mod backoff;
 pub(crate) mod certificate;
 pub(crate) mod cluster;
+pub(crate) mod detached;
 pub(crate) mod diagnosis;
 pub(crate) mod glob;
 pub(crate) mod name;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::options::{Options, Protocol};
+use crate::protocol::detached::{Detached, Kind};
 use crate::protocol::name::{Name, WrongName, slot};
 use crate::protocol::request::Keys;
 
@@ -28,6 +29,8 @@ pub(crate) enum Shape {
     Semaphore(Arc<[u8]>, u32),
     /// The same, to be shared. Only one name can be.
     Shared(Box<Self>),
+    /// A detached lock of this shape, or what is wrong with its text.
+    Detached(Box<Self>, Result<Arc<Detached>, &'static str>),
 }
 
 /// One of several names.
@@ -73,9 +76,55 @@ impl Shape {
         if self.is_shared() { self } else { Self::Shared(Box::new(self)) }
     }
 
+    /// Returns the shape of the detached lock with this text, for a client with this `prefix`.
+    pub(crate) fn of_detached(text: &str, prefix: &[u8]) -> Self {
+        const FOREIGN: &str = " is of a client with another prefix of names; attach it with one that has the same";
+        let found =
+            Detached::parse(text).and_then(|found| Ok((Self::detached_as(&found, prefix).ok_or(FOREIGN)?, found)));
+        match found {
+            Ok((shape, detached)) => Self::Detached(Box::new(shape), Ok(Arc::new(detached))),
+            Err(wrong) => Self::Detached(Box::new(Self::from(&b""[..])), Err(wrong)),
+        }
+    }
+
+    /// Returns the shape of a detached lock that is attached with the token that it has.
+    #[cfg(feature = "cli")]
+    pub(crate) fn keeping_token(mut self) -> Self {
+        if let Self::Detached(_, Ok(detached)) = &mut self {
+            Arc::make_mut(detached).keeps_token = true;
+        }
+        self
+    }
+
+    /// Returns the shape of a detached lock for a client with this `prefix`; `None` if its names begin otherwise.
+    fn detached_as(detached: &Detached, prefix: &[u8]) -> Option<Self> {
+        let names = detached.names.iter().map(|name| name.strip_prefix(prefix));
+        let names: Vec<&[u8]> = names.collect::<Option<_>>()?;
+        Some(match detached.kind {
+            Kind::One => Self::from(names[0]),
+            Kind::All => Self::all(names),
+            Kind::Semaphore(permits, _) => Self::Semaphore(names[0].into(), permits),
+            Kind::Shared => Self::from(names[0]).shared(),
+        })
+    }
+
+    /// Returns the detached lock that is to be attached.
+    pub(crate) fn detached(&self) -> Option<&Arc<Detached>> {
+        if let Self::Detached(_, Ok(detached)) = self { Some(detached) } else { None }
+    }
+
+    /// Returns the shape of the same lock when it is acquired again.
+    pub(crate) fn anew(&self) -> Self {
+        if let Self::Detached(shape, _) = self { Self::clone(shape) } else { self.clone() }
+    }
+
     /// Returns whether the lock is to be shared.
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self, Self::Shared(_))
+        match self {
+            Self::Shared(_) => true,
+            Self::Detached(shape, _) => shape.is_shared(),
+            Self::One(_) | Self::All(..) | Self::Semaphore(..) => false,
+        }
     }
 
     /// Returns the names, as given.
@@ -83,7 +132,7 @@ impl Shape {
         match self {
             Self::One(name) | Self::Semaphore(name, _) => vec![name],
             Self::All(names, _) => names.iter().map(|listed| &*listed.name).collect(),
-            Self::Shared(shape) => shape.names(),
+            Self::Shared(shape) | Self::Detached(shape, _) => shape.names(),
         }
     }
 
@@ -92,7 +141,7 @@ impl Shape {
         match self {
             Self::One(name) | Self::Semaphore(name, _) => name,
             Self::All(_, joined) => joined,
-            Self::Shared(shape) => shape.name(),
+            Self::Shared(shape) | Self::Detached(shape, _) => shape.name(),
         }
     }
 
@@ -102,7 +151,14 @@ impl Shape {
             Self::Semaphore(_, permits) => Self::Semaphore(name, *permits),
             Self::One(_) | Self::All(..) => Self::One(name),
             Self::Shared(shape) => shape.named(name).shared(),
+            Self::Detached(shape, detached) => Self::Detached(Box::new(shape.named(name)), detached.clone()),
         }
+    }
+
+    /// Does as [`Shape::named`] for several names.
+    pub(crate) fn named_all(&self, names: &[&[u8]]) -> Self {
+        let all = Self::all(names.iter().copied());
+        if let Self::Detached(_, detached) = self { Self::Detached(Box::new(all), detached.clone()) } else { all }
     }
 
     /// Checks the names behind `prefix`. Those of one lock are in one slot of a cluster, if it `is_routed`.
@@ -140,7 +196,10 @@ impl Shape {
                 Self::One(name) => checked(name).map(Names::Shared).map_err(WrongName::alone),
                 Self::Semaphore(..) => Err(unshared("a semaphore; remove it")),
                 Self::All(..) | Self::Shared(_) => Err(unshared("several names; remove it, or lock one name")),
+                Self::Detached(..) => Err(unshared("attach: it is in the text; remove it")),
             },
+            Self::Detached(_, Err(wrong)) => Err(Error::about("text", wrong)),
+            Self::Detached(shape, Ok(_)) => shape.check(prefix, is_routed),
         }
     }
 }
@@ -197,6 +256,16 @@ impl Names {
         match self {
             Self::Semaphore(_, permits) => Some(*permits),
             Self::One(_) | Self::All(..) | Self::Shared(_) => None,
+        }
+    }
+
+    /// Returns what a text says of the shape of a lock with these names, and with this slot of a semaphore.
+    pub(crate) fn kind(&self, slot: Option<u32>) -> Kind {
+        match self {
+            Self::One(_) => Kind::One,
+            Self::All(..) => Kind::All,
+            Self::Semaphore(_, permits) => Kind::Semaphore(*permits, slot.unwrap_or_default()),
+            Self::Shared(_) => Kind::Shared,
         }
     }
 
@@ -320,6 +389,23 @@ mod tests {
         assert_eq!((shared.given(2), shared.shown().to_string()), (&b"a"[..], "p:a".to_owned()));
         let other = shape.shared().shared().named(b"b"[..].into());
         assert_eq!((other.name(), checked(&other).unwrap().are_shared()), (&b"b"[..], true));
+    }
+
+    #[test]
+    fn a_detached_lock_is_for_clients_of_its_prefix() {
+        let names = |prefix: &[u8], shape: &Shape| shape.check(prefix, false).unwrap().kind(Some(1));
+        for shape in [all(&["a", "b"]), Shape::Semaphore(b"a"[..].into(), 2), Shape::from(&b"a"[..]).shared()] {
+            let checked = checked(&shape).unwrap();
+            let text = Detached::of(checked.kind(Some(1)), checked.each()).to_text();
+            let found = Shape::of_detached(&text, b"p:");
+            assert_eq!((found.name(), found.is_shared()), (shape.name(), shape.is_shared()));
+            assert_eq!(names(b"p:", &found), checked.kind(Some(1)));
+            assert!(found.detached().is_some() && found.anew().detached().is_none());
+            assert_eq!(Shape::of_detached(&text, b"").names()[0], b"p:a");
+            for wrong in [Shape::of_detached(&text, b"q:"), Shape::of_detached(&text[1..], b"p:")] {
+                assert_eq!(wrong.check(b"q:", false).unwrap_err().option(), Some("text"));
+            }
+        }
     }
 
     #[test]

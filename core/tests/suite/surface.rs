@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use redlock::bindings::options::{OPTIONS, Scope};
 use redlock::{
-    Builder, Credentials, Diagnosis, Election, Error, ErrorKind, Finding, Guard, IntoNodes, Leader, Level, Lock,
-    LockState, LockView, Login, LostReason, Metric, MetricKind, NodeAnswer, NodeState, NodeView, Point, PointValue,
-    Redlock, SetnxGuard, SetnxLock, Stats, blocking, count_by_name, publish_metrics, shutdown, shutdown_async, stats,
-    testing,
+    Builder, Credentials, DetachedLock, Diagnosis, Election, Error, ErrorKind, Finding, Guard, IntoNodes, Leader,
+    Level, Lock, LockState, LockView, Login, LostReason, Metric, MetricKind, NodeAnswer, NodeState, NodeView, Point,
+    PointValue, Redlock, SetnxGuard, SetnxLock, Stats, blocking, count_by_name, publish_metrics, shutdown,
+    shutdown_async, stats, testing,
 };
 use serde_json::Value;
 
@@ -167,6 +167,11 @@ async fn several_names_semaphores_and_elections() -> Result<(), Error> {
     let lock: Lock = Redlock::semaphore(&redlock, "pool", 2);
     Guard::release(Lock::acquire(&lock).await?).await?;
     drop::<Vec<LockView>>(Redlock::inspect_semaphore(&redlock, "pool", 2).await?);
+    let guard: Guard = Lock::acquire(&Redlock::lock(&redlock, "job")).await?;
+    let text: DetachedLock = Guard::detach(&guard).await?;
+    let guard: Guard = Lock::acquire(&Redlock::attach(&redlock, DetachedLock::as_str(&text))).await?;
+    let text: String = Guard::detach_for(&guard, Duration::from_secs(20)).await?.into();
+    Guard::release(Lock::acquire(&Redlock::attach(&redlock, &text)).await?).await?;
     let election: Election = Redlock::election(&redlock, "leader");
     let election = Election::ttl(election, Duration::from_secs(10));
     let election = Election::margin(election, Duration::from_secs(1));
@@ -193,6 +198,12 @@ fn blocking_several_names_semaphores_and_elections() -> Result<(), Error> {
     let lock: blocking::Lock = blocking::Redlock::semaphore(&redlock, "blocking pool", 2);
     blocking::Guard::release(blocking::Lock::acquire(&lock)?)?;
     drop::<Vec<LockView>>(blocking::Redlock::inspect_semaphore(&redlock, "blocking pool", 2)?);
+    let guard: blocking::Guard = blocking::Lock::acquire(&blocking::Redlock::lock(&redlock, "blocking job"))?;
+    let text: DetachedLock = blocking::Guard::detach(&guard)?;
+    let lock: blocking::Lock = blocking::Redlock::attach(&redlock, text.as_ref());
+    let guard: blocking::Guard = blocking::Lock::acquire(&lock)?;
+    let text: DetachedLock = blocking::Guard::detach_for(&guard, Duration::from_secs(20))?;
+    blocking::Guard::release(blocking::Lock::acquire(&blocking::Redlock::attach(&redlock, text.as_str()))?)?;
     let election: blocking::Election = blocking::Redlock::election(&redlock, "blocking leader");
     let election = blocking::Election::ttl(election, Duration::from_secs(10));
     let election = blocking::Election::margin(election, Duration::from_secs(1));

@@ -36,6 +36,13 @@ const ops = {
   semaphore({ client, name, permits, options }) {
     return keep(locks, clients.get(client).semaphore(Buffer.from(name, "hex"), permits, camelCase(options)));
   },
+  async attach({ client, text, options }) {
+    const lock = await clients.get(client).attach(text, camelCase(options));
+    return { ...keep(locks, lock), ...state(lock) };
+  },
+  async detach({ lock, ttl_ms }) {
+    return { text: await locks.get(lock).detach(ttl_ms) };
+  },
   async acquire({ id, lock, timeout_ms }) {
     const abort = new AbortController();
     cancels.set(id, abort);

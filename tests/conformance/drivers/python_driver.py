@@ -82,10 +82,12 @@ class Driver:
                 self.clients[id] = self.library.Redlock(of.get("nodes"), **self.client_options(of["options"]))
                 return {"handle": id}
             case "lock" | "lock_all" | "semaphore":
-                self.locks[id] = lock = made(client, op, of)
-                self.losses[id] = futures.Future()
-                lock.on_lost(lambda error: self.losses[id].set_result((error, now_ns())))
-                return {"handle": id}
+                return self.keep(id, made(client, op, of))
+            case "attach":
+                lock = await done(client.attach(of["text"], **options(of["options"])))
+                return {**self.keep(id, lock), **state(lock)}
+            case "detach":
+                return {"text": await done(lock.detach(**({"ttl": seconds(of["ttl_ms"])} if "ttl_ms" in of else {})))}
             case "acquire" | "try_acquire":
                 self.losses[of["lock"]] = futures.Future()
                 timeout = {"timeout": seconds(of["timeout_ms"])} if "timeout_ms" in of else {}
@@ -135,6 +137,13 @@ class Driver:
             case _:
                 raise ValueError(f"no such op on this face: {op}")
         return {}
+
+    def keep(self, id: int, lock: Any) -> Json:  # noqa: A002
+        """Keeps a lock with its loss."""
+        self.locks[id] = lock
+        self.losses[id] = futures.Future()
+        lock.on_lost(lambda error: self.losses[id].set_result((error, now_ns())))
+        return {"handle": id}
 
     async def elect(self, id: int, op: str, **of: Any) -> Json:  # noqa: A002
         """Performs what is about an election."""

@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use redlock::{Diagnosis, Error, Leader, LockView, LostReason, blocking};
+use redlock::{DetachedLock, Diagnosis, Error, Leader, LockView, LostReason, blocking};
 use tokio::runtime::Runtime;
 
 /// A value of the library, as one of the faces has it.
@@ -251,6 +251,14 @@ impl Lock {
     }
 }
 
+impl Client {
+    /// Makes the lock that goes on with the hold of this text.
+    #[must_use]
+    pub fn attach(&self, text: &str) -> Lock {
+        both!(self, client => client.attach(text))
+    }
+}
+
 impl Election {
     /// Ends the election for this candidate.
     pub fn stop(&self) {
@@ -313,6 +321,16 @@ macro_rules! fenced {
             /// Extends the lock by this ttl.
             pub async fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
                 call!(self, guard => guard.extend_for(ttl))
+            }
+
+            /// Ends the hold without a release.
+            pub async fn detach(&self) -> Result<DetachedLock, Error> {
+                call!(self, guard => guard.detach())
+            }
+
+            /// Does the same after an extension by this ttl.
+            pub async fn detach_for(&self, ttl: Duration) -> Result<DetachedLock, Error> {
+                call!(self, guard => guard.detach_for(ttl))
             }
         }
     };

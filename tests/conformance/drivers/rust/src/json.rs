@@ -51,6 +51,11 @@ impl Request {
         self.names.iter().map(|name| unhex(name)).collect()
     }
 
+    /// The text of a detached lock.
+    pub(crate) fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or_default()
+    }
+
     /// How many hold a semaphore at once.
     pub(crate) fn permits(&self) -> Result<u32, Failure> {
         self.permits.ok_or("a semaphore without permits does not compile".into())

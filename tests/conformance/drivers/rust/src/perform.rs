@@ -173,6 +173,7 @@ impl Lock {
             ("lock", true) => Self::Setnx(both!(client, client => set_setnx!(client.setnx_lock(name), options))),
             ("lock", false) => Self::Plain(both!(client, client => set!(client.lock(name), options))),
             // These would not compile in Rust.
+            ("attach", _) => Self::Plain(both!(client, client => set!(client.attach(request.text()), options))),
             (_, true) => return Err(options::unknown("protocol", str::to_owned).into()),
             ("lock_all", false) => {
                 Self::Plain(both!(client, client => set!(client.lock_all(request.names()), options)))
@@ -252,6 +253,16 @@ impl Guard {
             // It would not compile in Rust, so it is refused as an unknown option.
             (Self::Setnx(_), _) => Err(options::unknown("extend", str::to_owned)),
         }
+    }
+
+    async fn detach(&self, ttl_ms: Option<f64>) -> Result<String, Error> {
+        let detached = match (self, ttl_ms) {
+            (Self::Plain(guard), None) => guard.detach().await?,
+            (Self::Plain(guard), Some(ttl_ms)) => guard.detach_for(Unit::Millis.duration("ttl", ttl_ms)?).await?,
+            // It would not compile in Rust, so it is refused as an unknown option.
+            (Self::Setnx(_), _) => return Err(options::unknown("detach", str::to_owned)),
+        };
+        Ok(detached.into())
     }
 }
 
@@ -392,6 +403,17 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
             let setnx = is_setnx(&request.options, default)?;
             LOCKS.put(request.id, Lock::new(&client, setnx, &request)?)
         }
+        "attach" => {
+            let (client, default) = client()?;
+            let lock = Lock::new(&client, default, &request)?;
+            let guard = lock.clone().acquire(&Map::new()).await?;
+            LOCKS.put(request.id, lock);
+            GUARDS.put(request.id, Arc::new(guard));
+            let mut answer = state(request.id);
+            answer["handle"] = request.id.into();
+            answer
+        }
+        "detach" => json!({"text": guard()?.detach(request.ttl_ms).await?}),
         "acquire" => won(lock()?.acquire(&request.timeout).await?),
         "try_acquire" => lock()?.try_acquire().await?.map_or_else(|| json!({"acquired": false}), won),
         "is_locked" => json!({"is_locked": lock()?.is_locked().await?}),

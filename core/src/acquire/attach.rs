@@ -1,0 +1,121 @@
+//! A call to acquire that attaches a detached lock: its attempts re-key, and it ends in a held lock like any other.
+//!
+//! States: *opening* → *asking* (one try of an [`Attachment`]) → *won*; *lost* (what was re-keyed is released); or
+//! *unknown*. After that the call tries again until its timeout. If nodes have shown other owners, which may be attachments
+//! that split the vote, it first keys back, and goes on with another token. So does a call that fails, and then the text
+//! can be attached again. What may interrupt each await:
+//!
+//! - dropped while opening: no request was sent;
+//! - dropped later: the attachment keys back in the background;
+//! - won, but not received: the lock is released, as any that is won and not received.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::acquire::{Acquire, Step, UNAVAILABLE_AFTER};
+use crate::error::{Error, ErrorKind};
+use crate::hold::attach::{Attachment, Try};
+use crate::hold::extend;
+use crate::hold::lease::Lease;
+use crate::hold::owner::LeaseOwner;
+use crate::net::ballots::{KeyBallots, Precheck, precheck};
+use crate::net::connections::Connections;
+use crate::process::context::MOVES_MOST;
+use crate::protocol::backoff;
+use crate::protocol::detached::Detached;
+use crate::protocol::quorum::KeyVote;
+use crate::sys::clock::Moment;
+
+impl Acquire {
+    /// Makes one try to attach the lock, and again where it has moved.
+    pub(super) async fn attach(
+        &mut self,
+        connections: &Arc<Connections>,
+        detached: &Arc<Detached>,
+    ) -> Result<Step, Error> {
+        let limit = self.limit_before(1);
+        let mut connections = Arc::clone(connections);
+        let mut tried = self.attach_on(&connections, detached, limit).await?;
+        for _ in 0..MOVES_MOST {
+            let Try::Unknown(_) = tried else { break };
+            let Some(there) = self.context.moved_from(&connections) else { break };
+            if connections.clock.now() >= limit {
+                break;
+            }
+            connections = there;
+            tried = self.attach_on(&connections, detached, limit).await?;
+        }
+        match tried {
+            Try::Won(won) => {
+                self.attachment = None;
+                Ok(Step::Won(LeaseOwner::new(Lease::new(self.context.clone(), *won, self.meter.of_hold()))))
+            }
+            Try::Lost(reason, nodes) => {
+                // What was re-keyed is released: nobody has the lock, or somebody else has it.
+                drop(self.attachment.take().and_then(Attachment::into_claim));
+                Err(Error::lost(reason).with_name(self.context.spec.name.bytes()).with_nodes(nodes))
+            }
+            Try::Unknown(ballots) => self.attach_later(&connections, &ballots).await,
+        }
+    }
+
+    /// Decides the step after a try without a quorum.
+    async fn attach_later(&mut self, connections: &Arc<Connections>, ballots: &KeyBallots) -> Result<Step, Error> {
+        let now = connections.clock.now();
+        let is_endless = self.context.spec.settings.timeout.is_none();
+        let is_over = now >= self.deadline || is_endless && now.since(self.meter.began()) >= UNAVAILABLE_AFTER;
+        let error = if ballots.is_forbidden() {
+            let message = "a quorum of nodes refuses these credentials or rights; check user, password and ACL";
+            Some(Error::new(ErrorKind::Forbidden, message))
+        } else if is_over || self.is_one_try() {
+            let message = "no quorum of nodes answered, so the lock is not attached; attach the same text again";
+            Some(Error::new(ErrorKind::Unavailable, message))
+        } else {
+            None
+        };
+        // Others may attach the same text, and nobody wins while each keeps what it has.
+        if (error.is_some() || ballots.votes().contains(&KeyVote::Foreign))
+            && let Some(attachment) = &mut self.attachment
+        {
+            attachment.key_back(connections).await;
+            self.attachment = None;
+        }
+        if let Some(error) = error {
+            let nodes = ballots.answers(&connections.members, extend::describe);
+            return Err(error.with_name(self.context.spec.name.bytes()).with_nodes(nodes));
+        }
+        let pause = backoff::unavailable(self.attempts, self.context.process.random.unit());
+        Ok(Step::Later(pause.min(self.deadline.since(now))))
+    }
+
+    /// Asks the nodes of `connections` once.
+    async fn attach_on(
+        &mut self,
+        connections: &Arc<Connections>,
+        detached: &Arc<Detached>,
+        limit: Moment,
+    ) -> Result<Try, Error> {
+        let connect_by = connections.connect_limit().min(limit);
+        connections.connect_quorum(connect_by).await;
+        // A node in quarantine has the key only if it has not forgotten it.
+        if let Some(Precheck::Indistinct(ballots)) = precheck(connections, Duration::ZERO) {
+            return Err(self.indistinct(&ballots));
+        }
+        let attachment = self.attachment.get_or_insert_with(|| Attachment::new(&self.context, detached));
+        Ok(attachment.ask(connections, connect_by, limit).await)
+    }
+
+    /// Tries in the background until the lock is attached, or the call fails.
+    pub(super) async fn attach_in_background(&mut self, mut pause: Duration) -> Result<LeaseOwner, Error> {
+        loop {
+            self.context.process.clock.sleep(pause).await;
+            let connections = self.context.set().connections(&Handle::current());
+            match self.attempt(&connections).await? {
+                Step::Won(owner) => return Ok(owner),
+                Step::Denied(_, next) | Step::Later(next) => pause = next,
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+"""A lock is handed over: one program detaches it, and another one goes on with the hold, on every face."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conformance.conftest import ROOT, Drivers
+from conformance.driver import FACES, Call, Client, Lock, LockError
+from conformance.history import SLACK_MS
+from conformance.story import connect_to_all, fence_key, several, slot_key
+from support.clock import until
+from support.servers import Cluster
+
+every_face = pytest.mark.parametrize("face", FACES)
+PAIRS = [(face, face) for face in FACES] + list(zip(FACES, [*list(FACES)[1:], *list(FACES)[:1]], strict=True))
+"""Each face to itself and to another one, so that each detaches and attaches for another language."""
+LONG_TTL_MS = 60_000
+SHORT_TTL_MS = 1000
+HALF_TTL_MS = 30_000
+FENCE_TTL_MS = 3_600_000
+PATIENT_MS = 5 * SLACK_MS
+"""A node_timeout that nodes keep however slow the machine is."""
+SAFE = re.compile(r"redlock1\.[A-Za-z0-9_-]+")
+EXTEND = (Path(ROOT) / "core/src/protocol/lua/extend.lua").read_text()
+
+SHAPES: dict[str, Callable[[Client, str], Lock]] = {
+    "one name": lambda client, name: client.lock(name),
+    "several names": lambda client, name: client.lock_all(several(name)),
+    "a semaphore": lambda client, name: client.semaphore(f"{name}/pool", 2),
+    "a reader": lambda client, name: client.lock(f"{name}/page", shared=True),
+}
+
+
+def refusal(call: Call) -> LockError:
+    """The error of an attachment."""
+    with pytest.raises(LockError) as refused:
+        call.result()
+    return refused.value
+
+
+def outcome(call: Call) -> str:
+    """What came of an attachment."""
+    try:
+        return "held" if call.result()["held"] else "nothing"
+    except LockError as error:
+        return error.code
+
+
+def token(nodes: Cluster, name: str) -> set[bytes]:
+    """The tokens in the values of a lock."""
+    return {(server.get(name) or b"").partition(b":")[0] for server in nodes}
+
+
+@pytest.mark.parametrize(("holder", "worker"), PAIRS)
+def test_a_lock_is_handed_over(drivers: Drivers, nodes: Cluster, holder: str, worker: str, name: str) -> None:
+    """The hold goes on with the same names, fence and slot, and the former holder has it no more."""
+    given, other = (
+        drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
+        for face in (holder, worker)
+    )
+    for client in (given, other):
+        connect_to_all(client, nodes, name)
+    for shape, make in SHAPES.items():
+        lock = make(given, name)
+        won = lock.acquire()
+        shown = lock.shown_names()
+        lock.check()
+        text = lock.detach()
+        assert not lock.state()["held"], shape
+        with pytest.raises(LockError, match="not held"):
+            lock.detach()
+        assert SAFE.fullmatch(text), shape
+        assert not any(url in text for url in nodes.urls)
+        attached = other.attach(text, lock, ttl_ms=2 * LONG_TTL_MS)
+        state = attached.state()
+        assert (state["held"], state["fence"], state["slot"]) == (True, won["fence"], won["slot"]), shape
+        assert state["remaining_ms"] > LONG_TTL_MS, "as the worker has asked"
+        assert attached.shown_names() == shown
+        attached.extend()
+        with pytest.raises(LockError, match="not held"):
+            lock.extend()
+        lock.release()
+        attached.check()
+        # In Rust, another acquire of what attach has returned would attach again.
+        attached.release()
+        until(lambda lock=lock: not lock.is_locked(), f"{shape}: it is released everywhere")
+
+
+@every_face
+def test_of_two_attachments_one_has_the_lock(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    client, other = (drivers.start(each).client(nodes.urls, ttl_ms=LONG_TTL_MS) for each in (face, "rust"))
+    connect_to_all(client, nodes, name)
+    lock = client.lock(name)
+    lock.acquire()
+    text = lock.detach()
+    first = client.attach(text, lock)
+    second = refusal(other.start_attach(text))
+    assert (second.code, second.reason, second.name) == ("lost", "taken", name)
+    assert len(second.nodes) == len(nodes)
+    first.check()
+    first.extend()
+    text = first.detach()
+    # They may also split the nodes, and then each has to give back what it has.
+    calls = [each.start_attach(text, timeout_ms=PATIENT_MS) for each in (client, other)]
+    assert sorted(map(outcome, calls)) == ["held", "lost"]
+
+
+@every_face
+def test_late_extension_of_the_former_holder(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    """It finds another's key: the token changes with the holder, and the fence does not."""
+    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS, auto_renew=False)
+    connect_to_all(client, nodes, name)
+    lock = client.lock(name)
+    fence = lock.acquire()["fence"]
+    until(lambda: all(server.get(name) for server in nodes), "every node has granted it")
+    before = {server: server.get(name) or b"" for server in nodes}
+    attached = client.attach(lock.detach(), lock)
+    until(lambda: not token(nodes, name) & {value[:32] for value in before.values()}, "every node has re-keyed")
+    for server, value in before.items():
+        after = server.get(name) or b""
+        assert after[32:] == value[32:], "the fence and the label are the same"
+        extend = ["EVAL", EXTEND, 2, name, fence_key(name), value[:32], 2 * LONG_TTL_MS, fence, FENCE_TTL_MS]
+        assert server.command(*extend) not in (0, 1, 2), "it has extended the lock of another"
+        assert (server.command("PTTL", name) or 0) <= LONG_TTL_MS
+    attached.release()
+
+
+@every_face
+def test_failed_attachment_can_be_repeated(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
+    """Without a quorum, the nodes that have re-keyed get the text's token again."""
+    client = drivers.start(face).client(own_nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=SLACK_MS)
+    connect_to_all(client, own_nodes, name)
+    lock = client.lock(name)
+    fence = lock.acquire()["fence"]
+    until(lambda: all(server.get(name) for server in own_nodes), "every node has granted it")
+    before = token(own_nodes, name)
+    text = lock.detach()
+    hung = list(own_nodes)[:3]
+    for server in hung:
+        server.freeze()
+    failed = refusal(client.start_attach(text, timeout_ms=0))
+    assert (failed.code, len(failed.nodes)) == ("unavailable", len(own_nodes))
+    for server in hung:
+        server.thaw()
+    until(lambda: token(own_nodes, name) == before, "every node has the text's token again")
+    attached = client.attach(text, lock, timeout_ms=PATIENT_MS)
+    assert attached.fence == fence
+    attached.release()
+
+
+@every_face
+def test_wrong_texts_are_refused(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    driver = drivers.start(face)
+    client, prefixed = (driver.client(node.urls, **options) for options in ({}, {"key_prefix": "app:"}))
+    lock = client.lock(name)
+    lock.acquire()
+    text = lock.detach()
+    for wrong in ("", name, text[:-1], text + "A", text.replace(".", ".A"), text.replace("1", "9", 1)):
+        refused = refusal(client.start_attach(wrong))
+        assert (refused.code, refused.option) == ("invalid_argument", "text"), wrong
+        assert text[20:] not in str(refused)
+    assert refusal(prefixed.start_attach(text)).option == "text", "its names begin otherwise"
+    assert refusal(client.start_attach(text, ttl_ms=1)).option == "ttl"
+    client.attach(text, lock).release()
+    ended = refusal(client.start_attach(text))
+    assert (ended.code, ended.reason) == ("lost", "deleted")
+    assert node.has(fence_key(name))
+
+
+@every_face
+def test_its_times_travel_with_a_lock(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    server = next(iter(node))
+    client = drivers.start(face).client(node.urls, ttl_ms=LONG_TTL_MS)
+    lock = client.semaphore(name, 1, at_least_ms=LONG_TTL_MS, max_hold_ms=2 * LONG_TTL_MS, margin_ms=SHORT_TTL_MS)
+    lock.acquire()
+    attached = client.attach(lock.detach(ttl_ms=4 * LONG_TTL_MS), lock, ttl_ms=3 * HALF_TTL_MS)
+    assert attached.extend(ttl_ms=4 * LONG_TTL_MS)["remaining_ms"] <= 2 * LONG_TTL_MS, "max_hold has not begun anew"
+    attached.release()
+    left = server.command("PTTL", slot_key(name, 0))
+    assert isinstance(left, int)
+    assert HALF_TTL_MS < left <= LONG_TTL_MS, "at_least has not begun anew, and is kept"
+    lock = client.lock(name, ttl_ms=SHORT_TTL_MS)
+    lock.acquire()
+    text = lock.detach()
+    until(lambda: not node.has(name), "nobody renews it")
+    ended = refusal(client.start_attach(text))
+    assert (ended.code, ended.reason) == ("lost", "expired")
