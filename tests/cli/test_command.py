@@ -419,3 +419,28 @@ def test_programs_are_found(programs: Programs) -> None:
     with pytest.raises(AssertionError, match="left behind"):
         programs.stop()
     until(programs.only, "it is ended")
+
+
+@every_launcher
+def test_a_lock_over_several_commands(redlock: Redlock, node: Server, name: str) -> None:
+    acquired = redlock.end("acquire", name, "--ttl", "1m", "--timeout", "0")
+    assert (acquired.status, acquired.err) == (0, ""), acquired
+    token = acquired.out.strip()
+    assert redlock.end("run", "-n", name, "--", "true").status == 75
+    assert redlock.end("acquire", "-w", "0", name).status == 75
+    fence = node.get(fence_key(name))
+    extended = redlock.end("extend", "--token", token, "--ttl", "2m")
+    assert (extended.status, extended.out, extended.err) == (0, "", ""), extended
+    left = node.command("PTTL", name)
+    assert isinstance(left, int)
+    assert left > 60_000
+    damaged = redlock.end("release", "--token", token[:-1])
+    assert damaged.status == 64
+    assert "--token" in damaged.err
+    assert redlock.end("release", "--token", token).status == 0
+    assert not node.has(name)
+    assert node.get(fence_key(name)) == fence, "it was one hold"
+    for command in ("extend", "release"):
+        lost = redlock.end(command, "--token", token)
+        assert lost.status == 76, lost
+        assert token not in lost.err

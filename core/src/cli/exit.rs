@@ -113,6 +113,7 @@ fn option(name: &str) -> String {
         "auto_renew" => "its renewal".to_owned(),
         "timeout" => "--wait".to_owned(),
         "nodes" => "--node".to_owned(),
+        "text" => "--token".to_owned(),
         _ => format!("--{}", name.replace('_', "-")),
     }
 }

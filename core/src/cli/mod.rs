@@ -12,6 +12,7 @@
     reason = "many of these comments are the program's help, which would show the backticks"
 )]
 
+mod acquire;
 mod check;
 mod duration;
 mod exit;
@@ -116,6 +117,8 @@ struct Program {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::args::Args),
+    Acquire(acquire::Args),
+    Extend(acquire::ExtendArgs),
     Status(status::Args),
     Wait(wait::Args),
     List(list::Args),
@@ -177,6 +180,8 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
     })?;
     match command {
         Command::Run(args) => runtime.block_on(run::run(args, ignored)),
+        Command::Acquire(args) => runtime.block_on(unless_ended(ignored, acquire::run(args))),
+        Command::Extend(args) => runtime.block_on(unless_ended(ignored, acquire::extend(args))),
         Command::Status(args) => runtime.block_on(unless_ended(ignored, status::run(args))),
         Command::Wait(args) => runtime.block_on(unless_ended(ignored, wait::run(args))),
         Command::List(args) => runtime.block_on(unless_ended(ignored, list::run(args))),

@@ -1,4 +1,4 @@
-//! `redlock release`: deletes somebody else's lock, after it has shown whose it is.
+//! `redlock release`: deletes somebody else's lock, after it has shown whose it is; or releases the lock of a token.
 //!
 //! It *looks*, *shows*, *asks*, and *deletes* what it has shown, and nothing else. What may interrupt it: a signal, before
 //! the answer without any effect; after it, what was sent is executed.
@@ -13,12 +13,14 @@ use crate::api::operator::{self, Holding, Removal};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::signals::unstopped;
 use crate::cli::table::plain;
-use crate::cli::{nodes, say, status};
+use crate::cli::{acquire, nodes, say, status};
 use crate::protocol::shape::PERMITS_MOST;
 
-/// Delete a lock that somebody else holds
+/// Release the lock of a token, or delete one that somebody else holds
 ///
-/// Shows the holder and what is on each node, asks, and deletes what it has shown: if the lock has changed hands
+/// With --token, releases what `redlock acquire` has acquired. Exit status: 0 if it was released, 76 if it is lost.
+///
+/// Without, shows the holder and what is on each node, asks, and deletes what it has shown: if the lock has changed hands
 /// meanwhile, the new holder keeps it. It wakes those who wait. The former holder learns of the loss at its next renewal,
 /// within a third of its ttl, and may still be at work until then: find out first whether it is. Locks of other libraries
 /// can be deleted too.
@@ -28,8 +30,12 @@ use crate::protocol::shape::PERMITS_MOST;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Name of the lock
-    #[arg(value_name = "NAME")]
-    name: OsString,
+    #[arg(value_name = "NAME", required_unless_present = "token")]
+    name: Option<OsString>,
+
+    /// Release the lock that `redlock acquire` has acquired, which has printed this
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["name", "force", "yes", "slot"])]
+    token: Option<String>,
 
     /// Say that the lock is not yours to release; needed
     #[arg(long)]
@@ -53,6 +59,10 @@ pub(crate) struct Args {
 ///
 /// For wrong arguments, if too few nodes answer, if it has changed, and if what is there cannot be shown.
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
+    if let Some(token) = &args.token {
+        return acquire::release(&args.nodes.client()?, token).await;
+    }
+    let name = args.name.unwrap_or_default();
     if !args.force {
         let message = "release deletes a lock that somebody else may hold; look at it with `redlock status`, and then use \
                        --force";
@@ -63,7 +73,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         return Err(Failure::usage("there is no terminal to ask on; use --yes to release without a question"));
     }
     let redlock = args.nodes.client()?;
-    let held = match operator::holding(&redlock, args.name.as_bytes(), args.slot).await {
+    let held = match operator::holding(&redlock, name.as_bytes(), args.slot).await {
         Ok(held) => held,
         Err(error) => return Err(nodes::failure(&redlock, error).await),
     };

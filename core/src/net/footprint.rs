@@ -102,16 +102,12 @@ impl Footprint {
     /// Records the answer to `create` from `node`.
     pub(crate) fn answered(&self, node: usize, create: Create, answer: &Result<Reply, Failure>) {
         let trace = match answer {
-            Ok(Reply::Granted(fence) | Reply::Held { ours: Some(fence), .. }) => {
+            // The last one is a re-key's, as is what follows.
+            Ok(Reply::Granted(fence) | Reply::Held { ours: Some(fence), .. } | Reply::Ahead(fence)) => {
                 self.granted(*fence);
                 Trace::Created
             }
-            // A re-key.
             Ok(Reply::Extended) => Trace::Created,
-            Ok(Reply::Ahead(fence)) => {
-                self.granted(*fence);
-                Trace::Created
-            }
             // The scripts write the lock last, so that an error leaves none.
             Ok(_) => Trace::Nothing,
             Err(failure) if failure.is_unexecuted() => Trace::Nothing,

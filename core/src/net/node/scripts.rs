@@ -165,13 +165,8 @@ pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool, b
             command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_ttl)).arg(former.as_bytes());
             command
         }
-        Action::Inspect { .. } => {
-            if hints {
-                begin(&[lock, want])
-            } else {
-                begin(&[lock])
-            }
-        }
+        Action::Inspect { .. } if hints => begin(&[lock, want]),
+        Action::Inspect { .. } => begin(&[lock]),
         Action::Peek { wants } => {
             let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
             let mut arguments = Sparse { command: command.arg(token).arg("").arg(0).arg(""), left_out: 0 };

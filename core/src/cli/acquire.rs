@@ -1,0 +1,146 @@
+//! `redlock acquire`, and `redlock extend` and `redlock release` with `--token`: one lock over several commands, as in the
+//! steps of a pipeline. The lock is detached between them, so that nobody renews it.
+//!
+//! What may interrupt them: a signal. An acquire leaves no key then, and the others leave the lock as it was, or have done
+//! what they were asked for.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use crate::api::client::Redlock;
+use crate::api::lock::Lock;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::{duration, nodes, say};
+
+/// Acquire a lock that later commands release, and print its token
+///
+/// For work that is more than one command, as the steps of a pipeline are. Nobody renews the lock: choose a ttl that is
+/// longer than the work, or extend the lock meanwhile. If one command does all of the work, use `redlock run`, which
+/// renews the lock and ends the command if it is lost. Whoever has the token can release the lock: keep it as a secret.
+///
+/// Exit status: 0 if it was acquired, 75 if others hold it until the end of --wait, 69 if no quorum of nodes answers, 77
+/// if nodes refuse this user.
+///
+/// Example:
+///   token=$(redlock acquire deploy --ttl 20m --wait 10m)
+///   redlock extend --token "$token"
+///   redlock release --token "$token"
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// Name of the lock; of several names, all are locked at once
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<OsString>,
+
+    /// Longest wait for the lock, such as 30s, 500ms, 2m; 0 is one try [default: for ever]
+    #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", value_parser = duration::parse)]
+    wait: Option<Duration>,
+
+    /// For how long nodes keep the lock unless it is extended or released
+    #[arg(short, long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
+    ttl: Duration,
+
+    /// A semaphore instead of a lock: as many holders as this at once
+    #[arg(long, value_name = "N")]
+    permits: Option<u32>,
+
+    #[command(flatten)]
+    nodes: nodes::Args,
+}
+
+/// Give a lock that `redlock acquire` has acquired more time
+///
+/// The token stays the same.
+///
+/// Exit status: 0 if it was extended, 76 if the lock is lost, 69 if no quorum of nodes answers, 77 if nodes refuse this
+/// user.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExtendArgs {
+    /// What `redlock acquire` has printed
+    #[arg(long, value_name = "TEXT")]
+    token: String,
+
+    /// For how long nodes keep the lock from now on [default: that of the acquire]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
+    ttl: Option<Duration>,
+
+    #[command(flatten)]
+    nodes: nodes::Args,
+}
+
+/// Runs `redlock acquire`.
+///
+/// # Errors
+///
+/// For wrong arguments, if others hold the lock, and if too few nodes answer.
+pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
+    let redlock = args.nodes.client()?;
+    let acquired = async {
+        let guard = lock(&redlock, &args)?.acquire().await?;
+        Ok::<_, Denied>(guard.detach().await?)
+    };
+    match acquired.await {
+        Ok(detached) => {
+            say::out(&format!("{}\n", detached.as_str()))?;
+            Ok(Exit::OK)
+        }
+        Err(Denied::Usage(failure)) => Err(failure),
+        Err(Denied::Error(error)) => Err(nodes::failure(&redlock, error).await),
+    }
+}
+
+/// Why there is no lock.
+enum Denied {
+    Usage(Failure),
+    Error(crate::error::Error),
+}
+
+impl From<crate::error::Error> for Denied {
+    fn from(error: crate::error::Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+fn lock(redlock: &Redlock, args: &Args) -> Result<Lock, Denied> {
+    let names = args.names.iter().map(|name| name.as_bytes());
+    let lock = match (args.permits, &args.names[..]) {
+        (None, _) => redlock.lock_all(names),
+        (Some(permits), [name]) => redlock.semaphore(name.as_bytes(), permits),
+        (Some(_), _) => {
+            return Err(Denied::Usage(Failure::usage("--permits is for one name, but there are several")));
+        }
+    };
+    let lock = lock.ttl(args.ttl).auto_renew(false);
+    Ok(if let Some(wait) = args.wait { lock.timeout(wait) } else { lock.no_timeout() })
+}
+
+/// Runs `redlock extend`.
+///
+/// # Errors
+///
+/// For wrong arguments, if the lock is lost, and if too few nodes answer.
+pub(crate) async fn extend(args: ExtendArgs) -> Result<Exit, Failure> {
+    let redlock = args.nodes.client()?;
+    let lock = redlock.attach_again(&args.token).auto_renew(false);
+    let lock = if let Some(ttl) = args.ttl { lock.ttl(ttl) } else { lock };
+    let extended = async { lock.acquire().await?.detach().await };
+    match extended.await {
+        // The text that was printed is as good as this one.
+        Ok(_) => Ok(Exit::OK),
+        Err(error) => Err(nodes::failure(&redlock, error).await),
+    }
+}
+
+/// Runs `redlock release --token`.
+///
+/// # Errors
+///
+/// For a wrong token, if the lock is lost, and if too few nodes answer.
+pub(crate) async fn release(redlock: &Redlock, token: &str) -> Result<Exit, Failure> {
+    let released = async { redlock.attach(token).auto_renew(false).acquire().await?.release().await };
+    match released.await {
+        Ok(()) => Ok(Exit::OK),
+        Err(error) => Err(nodes::failure(redlock, error).await),
+    }
+}
