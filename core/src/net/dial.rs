@@ -126,7 +126,9 @@ impl Dialer {
             running.end(resolver.ask(&name).map_err(|error| error.to_string()));
         });
         let mut addresses = looked.await.unwrap_or_else(|| Err("the system gives it no thread".to_owned()))?;
-        addresses.iter_mut().for_each(|address| address.set_port(port));
+        for address in &mut addresses {
+            address.set_port(port);
+        }
         Ok(addresses)
     }
 }

@@ -45,8 +45,11 @@ use crate::sys::own_runtime::OwnRuntime;
 use crate::sys::random::Random;
 use crate::sys::shared_calls::SharedCalls;
 
+/// Reads of password files.
+type Readings = SharedCalls<Arc<Path>, Result<Secret, NoLogin>>;
+
 /// The files that are being read.
-static READINGS: PerProcess<Arc<SharedCalls<Arc<Path>, Result<Secret, NoLogin>>>> = PerProcess::new();
+static READINGS: PerProcess<Arc<Readings>> = PerProcess::new();
 
 /// The longest call of a provider.
 const CALL_MOST: Duration = Duration::from_secs(10);
