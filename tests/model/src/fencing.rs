@@ -372,9 +372,8 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
         let floor = self.ahead(state, attempt).filter(|floor| there.raised[attempt] < *floor && !is_detached);
         messages.extend(floor.map(Message::Raise));
         let given_up = there.given_up[attempt];
-        let is_over = self.is_superseded(state, attempt) && !there.extended[attempt]
-            || given_up && !there.extended[attempt]
-            || self.is_handed_over(state, attempt) && !there.extended_late;
+        let is_over = (given_up || self.is_superseded(state, attempt)) && !there.extended[attempt]
+            || state.is_handed_over(attempt) && !there.extended_late;
         if won && is_over {
             messages.push(Message::Extend);
         }
@@ -394,7 +393,7 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
     fn arrives(&self, state: &mut State<S, A, K>, attempt: usize, node: usize, message: Message) {
         let Attempt { decided, won, level, .. } = state.attempts[attempt];
         let is_superseded = self.is_superseded(state, attempt);
-        let is_handed_over = self.is_handed_over(state, attempt);
+        let is_handed_over = state.is_handed_over(attempt);
         let there = &mut state.nodes[node];
         match message {
             Message::Acquire { proposal, again, heard } => {
@@ -434,11 +433,6 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
                 there.given_up[attempt] = self.ask(&mut there.keys, attempt, ask) == Answer::Done;
             }
         }
-    }
-
-    /// Whether the attempt's lock has another holder by now.
-    fn is_handed_over(&self, state: &State<S, A, K>, attempt: usize) -> bool {
-        state.is_detached(attempt) && state.attachments.contains(&Attachment::Holds)
     }
 
     /// What may happen while the lock of the first attempt is handed over.

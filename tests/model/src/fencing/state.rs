@@ -99,6 +99,11 @@ impl<const S: usize, const A: usize, const K: usize> State<S, A, K> {
         attempt == 0 && self.attachments != [Attachment::None; ATTACHMENTS_MOST]
     }
 
+    /// Whether this attempt's lock has another holder by now.
+    pub(super) fn is_handed_over(&self, attempt: usize) -> bool {
+        self.is_detached(attempt) && self.attachments.contains(&Attachment::Holds)
+    }
+
     pub(super) fn level(&self, attempt: usize) -> Option<u64> {
         self.attempts[attempt].level
     }
