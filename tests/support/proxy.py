@@ -300,7 +300,12 @@ class Proxy:
 
     def forget(self, faults: Faults = LOSE) -> None:
         """Swallows what comes over present connections from now on, as a firewall that has forgotten them."""
-        self.do(lambda: [link.change(faults, faults) for link in self.links])
+
+        def forget() -> None:
+            for link in self.links:
+                link.change(faults, faults)
+
+        self.do(forget)
 
     def reset(self) -> None:
         """Breaks all present connections, at the clients' ends."""

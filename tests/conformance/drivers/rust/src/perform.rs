@@ -377,6 +377,17 @@ async fn elect(face: Which, request: &Request) -> Result<Value, Failure> {
     })
 }
 
+async fn attach(request: &Request) -> Result<Value, Failure> {
+    let (client, default) = CLIENTS.of(request.client)?;
+    let lock = Lock::new(&client, default, request)?;
+    let guard = lock.clone().acquire(&Map::new()).await?;
+    LOCKS.put(request.id, lock);
+    GUARDS.put(request.id, Arc::new(guard));
+    let mut answer = state(request.id);
+    answer["handle"] = request.id.into();
+    Ok(answer)
+}
+
 pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Failure> {
     let client = || CLIENTS.of(request.client);
     let lock = || LOCKS.of(request.lock);
@@ -403,16 +414,7 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
             let setnx = is_setnx(&request.options, default)?;
             LOCKS.put(request.id, Lock::new(&client, setnx, &request)?)
         }
-        "attach" => {
-            let (client, default) = client()?;
-            let lock = Lock::new(&client, default, &request)?;
-            let guard = lock.clone().acquire(&Map::new()).await?;
-            LOCKS.put(request.id, lock);
-            GUARDS.put(request.id, Arc::new(guard));
-            let mut answer = state(request.id);
-            answer["handle"] = request.id.into();
-            answer
-        }
+        "attach" => attach(&request).await?,
         "detach" => json!({"text": guard()?.detach(request.ttl_ms).await?}),
         "acquire" => won(lock()?.acquire(&request.timeout).await?),
         "try_acquire" => lock()?.try_acquire().await?.map_or_else(|| json!({"acquired": false}), won),
