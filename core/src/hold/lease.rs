@@ -521,6 +521,14 @@ impl Lease {
         Ok((claim, detached))
     }
 
+    /// Whether a node may still execute an acquire or a restore of the lock, which it has not answered.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        match &self.state().ownership {
+            Some(Ownership::Fenced(claim)) => claim.footprint().is_unanswered(),
+            _ => false,
+        }
+    }
+
     /// Waits until nothing is asked of the nodes any more about a lock that is not held. Cancel safe.
     pub(crate) async fn settled(&self) {
         notified_until(&self.lost, || {

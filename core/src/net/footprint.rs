@@ -150,6 +150,11 @@ impl Footprint {
         self.clear(node);
     }
 
+    /// Whether some node has not answered a create, which it may still execute.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.entries().iter().any(|entry| matches!(entry.trace, Trace::Unanswered { .. }))
+    }
+
     /// Whether `node` cannot hold anything of this token.
     pub(crate) fn has_nothing(&self, node: usize) -> bool {
         matches!(self.entries()[node].trace, Trace::Nothing)

@@ -353,7 +353,9 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
         let there = &state.nodes[node];
         let (part, won) = (there.parts[attempt], state.won(attempt).is_some());
         let again = part != Part::Pending;
-        if !again || state.copies > 0 {
+        // A reader is detached only if no acquire of it can arrive any more: it would be one again.
+        let may_arrive = !(self.shared[attempt] && state.is_detached(attempt));
+        if may_arrive && (!again || state.copies > 0) {
             // Who has won listens no more; until then the second answer may be the one that comes through.
             let uses: &[bool] = match part {
                 Part::Pending if !won => &[true],
