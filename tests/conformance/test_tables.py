@@ -150,12 +150,14 @@ def effect(client: Client, server: Server, name: str, row: Json) -> str | None:
     took_ms = (time.monotonic() - began) * 1000
     with contextlib.suppress(LockError):
         lock.release()
+    # An `at_least` beyond the ttl is what the key has.
+    wanted = settings | {"ttl_ms": max(settings["ttl_ms"], settings.get("at_least_ms", 0))}
     wrong = [
-        f"{setting} of {kept!r} instead of {settings[setting]}"
+        f"{setting} of {kept!r} instead of {wanted[setting]}"
         for setting, kept in left.items()
         # -2 is a key that has expired.
-        if not (isinstance(kept, int) and settings[setting] - took_ms - 1 <= kept <= settings[setting])
-        and not (kept == -2 and took_ms >= settings[setting])
+        if not (isinstance(kept, int) and wanted[setting] - took_ms - 1 <= kept <= wanted[setting])
+        and not (kept == -2 and took_ms >= wanted[setting])
     ]
     if "label" in settings and view["state"] == "held" and (view["label"] or "") != settings["label"]:
         wrong.append(f"the label {view['label']!r}")

@@ -32,6 +32,7 @@ PRINTED = {
     "Cron, migrations, containers 2": "migrate.sh\nserve.sh\n",
     "Several names and permits": "transfer.sh\ntrain.sh\n",
     "Readers and a writer": "render.sh\nrewrite.sh\n",
+    "One lock over several commands": "migrate.sh\nswitch.sh\n",
     "Use the fence": "8\n",
     "wait": "deploy.sh\n",
     "A script that locks itself": "nobody else is here\n",

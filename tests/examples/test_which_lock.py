@@ -62,6 +62,7 @@ HELD: dict[str, Callable[[redlock.Redlock], bool]] = {
     "A shared lock": lambda client: client.inspect("page").state == "shared",
     "Several names": lambda client: are_held(client, "account:7", "account:8"),
     "A semaphore": lambda client: len(holders(client)) == 1,
+    "A lock that changes hands": lambda client: are_held(client, "report:17"),
     "An election": lambda client: client.election("scheduler").leader() is not None,
 }
 """What others see while the program of a section works. After it, they see the opposite."""

@@ -9,7 +9,7 @@
 //! - an extension of the lock that arrives later: it finds the key of another token, or lets the key live for longer, as the
 //!   text allows;
 //! - an acquire or a restore that arrives later: it finds another owner. A shared lock takes it in beside that one, so that a
-//!   second attachment could win with it. So a reader is not detached while a node owes the answer to one.
+//!   second attachment could win with it. So a reader is not detached while a node has not answered one.
 
 use std::pin::pin;
 use std::sync::Arc;
