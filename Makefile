@@ -1,7 +1,7 @@
 # `make help` lists the goals that have `## <group>: <what it does>` beside them. Everything runs as a normal user and
 # writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup build compile demo test by-hand gate test-all simulate matrix pythons frameworks interop computing waiting lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants fuzz dist clean
+.PHONY: help doctor setup build compile demo test by-hand gate test-all simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants fuzz dist clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -19,8 +19,6 @@ NPM := npm ci --no-audit --no-fund --loglevel error
 
 # A step says what it does and how long that takes. Its output is shown if it fails.
 STEP := @python3 tests/setup/step.py
-# A step that runs beside others only says how it has ended, and gives way to them.
-BESIDE := $(STEP) --beside
 # The last line of a goal: its seconds by step. STRICT=yes makes it fail if the goal took half as long again as it may.
 TIMES := $(STEP) --times $(if $(STRICT),--strict) --budget
 
@@ -168,28 +166,16 @@ test: ## develop: Run what must pass before each change: formatting, lints, type
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
-	$(STEP) 'tests in Rust' --show -- env $(THREADS) cargo test --locked --workspace --no-fail-fast $(PATIENT)
-	@$(MAKE) --no-print-directory --silent --jobs 2 computing waiting
+	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --silent --jobs 2 lint
+	$(STEP) 'tests in Rust' --show -- env $(THREADS) cargo test --locked --workspace --no-fail-fast
+	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
+	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
+	$(STEP) 'tests over all languages' --show -- $(PYTEST) $(SUITES)
 	$(STEP) 'a cluster' --show -- $(PYTEST) $(TELLING) --topology cluster
 	$(STEP) 'sentinels' --show -- $(PYTEST) $(TELLING) --topology sentinel
 	$(STEP) 'chaos' --show -- $(BIN)/python tests chaos.chaos --seconds 30 --seed 1
 	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)
 	$(TIMES) 900
-
-# All tests in Rust but these two, which never wait.
-PATIENT := --lib --bins --examples --test suite
-EAGER := --test model --test simulation
-
-# What only computes takes the time that what waits for servers leaves. Tests with narrow limits run before and after both.
-computing:
-	$(BESIDE) 'model and simulation' -- cargo test --locked --workspace --no-fail-fast $(EAGER)
-	$(BESIDE) 'programs of the documentation' -- cargo test --locked --workspace --no-fail-fast --doc
-	$(BESIDE) 'lints, types and documentation' -- $(MAKE) --no-print-directory --silent lint
-
-waiting:
-	$(STEP) 'tests over all languages' --show -- $(PYTEST) $(SUITES)
-	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
-	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
 
 # As somebody does who does not use this file. Both leave what they have made to the next `make setup`, which replaces it.
 by-hand: ## try: Build the packages as their READMEs say, with `pip install` and `npm run build`, and acquire a lock with each

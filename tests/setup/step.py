@@ -4,17 +4,15 @@
     step.py "unit tests" --show -- cargo test
     step.py --times --budget 900 --strict
 
-The output goes to a file below `target/steps`, of which a failure prints the end. `--show` lets it through. With
-`--beside` the step runs beside others: it gives way to them, and only says how it has ended. `--times` prints the
-seconds of every step since it was last printed, and of all together, against their budget. With `--strict` it fails if
-they took half as long again.
+The output goes to a file below `target/steps`, of which a failure prints the end. `--show` lets it through.
+`--times` prints the seconds of every step since it was last printed, and the budget of all of them together. With
+`--strict` it fails if they took half as long again.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import subprocess
 import sys
 import time
@@ -31,9 +29,6 @@ TOLD_EVERY_S = 20.0
 
 SHOWN_LINES = 40
 
-GIVES_WAY = 19
-"""How nice a step is to those that run beside it, which have limits of time."""
-
 OVERRUN = 1.5
 """How much longer than its budget a goal may take, because machines differ."""
 
@@ -44,7 +39,6 @@ def main() -> int:
     parser.add_argument("title", nargs="?", help="what the step does")
     parser.add_argument("--about", type=int, help="how many seconds it takes the first time")
     parser.add_argument("--show", action="store_true", help="let its output through")
-    parser.add_argument("--beside", action="store_true", help="it runs beside others: give way, and say only its end")
     parser.add_argument("--times", action="store_true", help="print the seconds of all steps, and forget them")
     parser.add_argument("--budget", type=int, default=0, help="how many seconds all steps may take together")
     parser.add_argument("--strict", action="store_true", help="fail if they take half as long again")
@@ -56,33 +50,22 @@ def main() -> int:
     STEPS.mkdir(parents=True, exist_ok=True)
     if args.times:
         return int(print_times(args.budget) > OVERRUN * args.budget and args.strict)
-    if args.beside:
-        os.nice(GIVES_WAY)
     begun = time.monotonic()
-    if args.show:
-        status = subprocess.run(command, check=False).returncode
-    else:
-        status = quiet(args.title, args.about, command, args.beside)
-    ended = time.monotonic()
-    if ended - begun >= NOTICED_S:
+    status = subprocess.run(command, check=False).returncode if args.show else quiet(args.title, args.about, command)
+    took = time.monotonic() - begun
+    if took >= NOTICED_S:
         with TIMES.open("a", encoding="utf-8") as times:
-            times.write(f"{begun:.0f}\t{ended:.0f}\t{args.title}\n")
+            times.write(f"{took:.0f}\t{args.title}\n")
     return status
 
 
-def quiet(title: str, about: int | None, command: list[str], beside: bool) -> int:
+def quiet(title: str, about: int | None, command: list[str]) -> int:
     """Runs a command whose output only a failure shows."""
     path = STEPS / f"{title.replace(' ', '-').replace('/', '-')}.log"
     with path.open("w", encoding="utf-8") as log:
         running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
-            if beside:
-                begun = time.monotonic()
-                running.wait()
-                if not running.returncode:
-                    print(f"  {title}: {time.monotonic() - begun:.0f} s, done", flush=True)
-            else:
-                watch(running, title + (f" (about {about} s the first time)" if about else ""), path)
+            watch(running, title + (f" (about {about} s the first time)" if about else ""), path)
         except KeyboardInterrupt:
             running.terminate()
             running.wait()
@@ -116,12 +99,12 @@ def watch(running: subprocess.Popen[bytes], title: str, log: Path, out: TextIO =
 
 
 def print_times(budget: int) -> int:
-    """Prints the seconds of every step in one line; returns those from the first one's begin to the last one's end."""
+    """Prints the seconds of every step in one line; returns their sum."""
     lines = TIMES.read_text(encoding="utf-8").splitlines() if TIMES.exists() else []
     TIMES.unlink(missing_ok=True)
-    steps = [(int(begun), int(ended), title) for begun, ended, title in (line.split("\t") for line in lines)]
-    whole = max((ended for _, ended, _ in steps), default=0) - min((begun for begun, _, _ in steps), default=0)
-    print(f"{whole} s of {budget}: " + ", ".join(f"{title} {ended - begun}" for begun, ended, title in steps))
+    steps = [line.split("\t") for line in lines]
+    whole = sum(int(seconds) for seconds, _ in steps)
+    print(f"{whole} s of {budget}: " + ", ".join(f"{title} {seconds}" for seconds, title in steps))
     return whole
 
 
