@@ -265,7 +265,7 @@ async function traceAcquire<R extends Lock | boolean>(
   try {
     result = await acquire();
   } catch (error) {
-    harmless(() => endAcquire(span, lock, outcomeOf(error), error));
+    harmless(() => endAcquire(span, lock, outcomeOf(lock, error), error));
     throw error;
   }
   if (result === false) {
@@ -285,15 +285,17 @@ function endAcquire(span: Span | undefined, lock: Lock, outcome: string, failure
   span?.setAttribute("redlock.outcome", outcome);
   const known = ANSWERS.includes(outcome) ? waited(queue(), Lock.numberOf(lock)) : null;
   if (known !== null) span?.setAttributes({ "redlock.contended": known.contended, "redlock.waits": known.waits });
-  if (failure instanceof RedlockError && FAILURES.includes(failure.code)) {
+  if (failure instanceof RedlockError && outcome === failure.code && FAILURES.includes(failure.code)) {
     span?.setStatus({ code: SpanStatusCode.ERROR, message: failure.message });
   }
   span?.end();
 }
 
 /** Returns how an acquire ended that threw `error`: its code, or that its signal was aborted with `error`. */
-function outcomeOf(error: unknown): string {
+function outcomeOf(lock: Lock, error: unknown): string {
   if (!(error instanceof RedlockError)) return "cancelled";
+  // Only a lock that is attached is lost in an acquire.
+  if (error.code === "lost" && error.lockName !== lock.name) return "cancelled";
   return error.code === "timeout" || FAILURES.includes(error.code) ? error.code : "cancelled";
 }
 

@@ -584,12 +584,14 @@ class Redlock(OnlyWith, _native.Client):
 
         >>> import redlock
         >>> client = redlock.Redlock("memory://break", label="worker 7")
-        >>> client.lock("job").acquire()
+        >>> held = client.lock("job")
+        >>> held.acquire()
         True
         >>> client.break_lock("job").label
         'worker 7'
         >>> client.break_lock("job") is None
         True
+        >>> client.close()
         """
         if select.select is not _select:
             from redlock import _cooperative  # noqa: PLC0415

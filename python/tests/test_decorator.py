@@ -271,7 +271,7 @@ def test_wrong_options_are_refused_at_the_decorator(face: Any) -> None:
         with pytest.raises(redlock.LockInvalidArgument, match="name"):
             client.locked(wrong, pass_lock=True)
     with pytest.raises(redlock.LockInvalidArgument, match="permits"):
-        client.locked("{name}", permits=33)
+        client.locked("{name}", permits=1_001)
     with pytest.raises(redlock.LockInvalidArgument, match="at_least"):
         client.locked(["a:{x}", "b:{x}"], at_least=1)
 
