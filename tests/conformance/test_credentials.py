@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,16 +95,19 @@ def test_a_password_file_that_hangs(
     before = driver.threads()
     with within(HANG_MS):
         calls = [lock.start_acquire() for lock in locks]
-        threads = 0
-        while any(call.pending for call in calls):
-            threads = max(threads, driver.threads())
-            time.sleep(0.05)
+        threads: list[int] = []
+
+        def have_ended() -> bool:
+            threads.append(driver.threads())
+            return not any(call.pending for call in calls)
+
+        until(have_ended, "every call has ended")
     for call in calls:
         with pytest.raises(LockError) as refused:
             call.result()
         assert refused.value.code == "unavailable"
     # A call that blocks has a thread of the program.
-    assert threads <= before + THREADS_MOST + (0 if FACES[face].cancels else CALLERS)
+    assert max(threads) <= before + THREADS_MOST + (0 if FACES[face].cancels else CALLERS)
     path.rename(pipe)
     path.write_text(SECRET, encoding="utf-8")
     pipe.write_text(SECRET, encoding="utf-8")

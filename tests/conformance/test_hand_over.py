@@ -161,6 +161,27 @@ def test_failed_attachment_can_be_repeated(drivers: Drivers, own_nodes: Cluster,
 
 
 @every_face
+def test_reader_is_detached_when_every_node_has_answered(
+    drivers: Drivers, own_nodes: Cluster, face: str, name: str
+) -> None:
+    """An acquire that arrives later would make the former token a reader again, for a second attachment."""
+    client = drivers.start(face).client(own_nodes.urls, ttl_ms=LONG_TTL_MS)
+    connect_to_all(client, own_nodes, name)
+    lock = client.lock(name, shared=True)
+    own_nodes[0].freeze()
+    fence = lock.acquire()["fence"]
+    with pytest.raises(
+        LockError, match="has not answered an acquire of this shared lock, which is held as before"
+    ) as not_yet:
+        lock.detach()
+    assert not_yet.value.code == "unavailable"
+    lock.check()
+    own_nodes[0].thaw()
+    until(lambda: own_nodes[0].has(name), "the late acquire has arrived")
+    assert client.attach(lock.detach(), lock).state()["fence"] == fence
+
+
+@every_face
 def test_wrong_texts_are_refused(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     driver = drivers.start(face)
     client, prefixed = (driver.client(node.urls, **options) for options in ({}, {"key_prefix": "app:"}))

@@ -67,8 +67,9 @@ def test_a_wait_that_ends_otherwise(
         waiting = client.start_wait_free(name)
         client.driver.call("cancel", call=waiting.id)
         assert waiting.result()["cancelled"]
+    before = questions(own_nodes)
     waiting = client.start_wait_free(name)
-    time.sleep(QUIET_S)
+    until(lambda: questions(own_nodes) > before, "it asks")
     client.close()
     with pytest.raises(LockError) as ended:
         waiting.result()

@@ -75,6 +75,7 @@ def test_the_whole_promise_is_there() -> None:
 
 def test_every_scenario_is_there() -> None:
     scenarios = rows(4)
+    assert f" {SCENARIOS} failure scenarios" in PAGE
     assert [row[0] for row in scenarios] == [str(number) for number in range(1, SCENARIOS + 1)]
     assert not [row[:2] for row in scenarios if unguarded(row)]
 

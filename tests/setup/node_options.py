@@ -32,13 +32,14 @@ def _in_node(cell: str) -> str:
 
 
 def table(page: str) -> list[str]:
-    """The rows of Node's table."""
-    found = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", page, re.M)
-    rows = ["| option | of | default | meaning |", "| --- | --- | --- | --- |"]
-    for name, default, meaning in found:
+    """The rows of Node's table, as wide as the formatter wants them."""
+    rows: list[tuple[str, ...]] = [("option", "of", "default", "meaning")]
+    for name, default, meaning in re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", page, re.M):
         owner = "client" if meaning.startswith(CLIENT) else "lock, client"
-        rows.append(f"| `{camel(name)}` | {owner} | {_in_node(default)} | {_in_node(meaning)} |")
-    return rows
+        rows.append((f"`{camel(name)}`", owner, _in_node(default), _in_node(meaning)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows.insert(1, tuple("-" * width for width in widths))
+    return [f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows]
 
 
 def written(readme: str, page: str) -> str:

@@ -1,10 +1,10 @@
 //! Detaching a held lock: the end of a hold without a release. Whoever has the text may attach the lock, until it expires.
 //!
-//! States: *extending* (if a ttl was given) → *ending* (the lease is not held from here on, and nothing new is asked) →
-//! *settling* (waits for what is under way, for as long as nodes may take to answer) → *detached*. What may interrupt each
-//! await:
+//! States: *extending* (if a ttl was given) → *asking* (nodes that have not answered the acquire of a shared lock) → *ending*
+//! (the lease is not held from here on, and nothing new is asked) → *settling* (waits for what is under way, for as long as
+//! nodes may take to answer) → *detached*. What may interrupt each await:
 //!
-//! - dropped while extending: the lock is held, perhaps for longer;
+//! - dropped while extending or asking: the lock is held, perhaps for longer;
 //! - dropped while settling, or before the text reached its user: the claim's drop releases, because nobody has the text;
 //! - an extension of the lock that arrives later: it finds the key of another token, or lets the key live for longer, as the
 //!   text allows;
@@ -17,16 +17,17 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, NodeAnswer};
 use crate::hold::claim::Claim;
 use crate::hold::extend;
 use crate::hold::lease::Lease;
-use crate::process::context::{LockContext, Spec};
+use crate::net::connections::Member;
+use crate::net::footprint::Trace;
+use crate::net::round::{Event, Round};
+use crate::process::context::LockContext;
+use crate::protocol::quorum::NodeMask;
 use crate::protocol::shape::Names;
-use crate::sys::clock::Clock;
-
-/// How often a reader looks whether its nodes have answered: its acquire is the rare case that is not told of.
-const LOOKS_EVERY: Duration = Duration::from_millis(5);
+use crate::sys::clock::Moment;
 
 /// A lock that is detached, whose text has not reached its user yet. Dropping it releases the lock.
 #[derive(Debug)]
@@ -66,38 +67,53 @@ pub(crate) async fn detach(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<D
 
 async fn detach_here(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detaching, Error> {
     let (_, renewed) = lease.validity();
+    let LockContext { process, spec, .. } = &lease.context;
+    let (clock, limit) = (&process.clock, spec.settings.node_timeout);
+    let is_shared = matches!(spec.names, Names::Shared(..));
     if ttl.is_some() {
         extend(Arc::clone(&lease), ttl).await?;
     }
-    let LockContext { process, spec, .. } = &lease.context;
-    let (clock, limit, is_shared) =
-        (&process.clock, spec.settings.node_timeout, matches!(spec.names, Names::Shared(..)));
     if is_shared {
-        answered(clock, limit, || lease.is_unanswered()).await.ok_or_else(|| unanswered(spec, "is held as before"))?;
+        settle(&lease).await;
+        let unanswered = lease.open_creates();
+        if !unanswered.is_empty() {
+            return Err(refused(&lease, unanswered, "is held as before"));
+        }
     }
     let (claim, detached) = lease.begin_detach(renewed)?;
     // What arrives later does no harm, but for what makes a reader of the former token again.
     clock.timeout(limit, pin!(lease.settled())).await;
-    if is_shared && claim.footprint().is_unanswered() {
-        return Err(unanswered(spec, "was released"));
+    let unanswered = claim.footprint().unanswered();
+    if is_shared && !unanswered.is_empty() {
+        return Err(refused(&lease, unanswered, "was released"));
     }
     Ok(Detaching { claim, text: Hidden(detached.to_text()) })
 }
 
-/// Waits until no answer is missing; `None` if that takes longer than `limit`.
-async fn answered(clock: &Clock, limit: Duration, is_unanswered: impl Fn() -> bool) -> Option<()> {
-    let end = clock.now().after(limit);
-    while is_unanswered() {
-        if clock.now() >= end {
-            return None;
-        }
-        clock.sleep(LOOKS_EVERY).await;
+/// Asks the nodes that have not answered an acquire for an extension, behind it: who answers that has executed both.
+async fn settle(lease: &Arc<Lease>) {
+    if lease.open_creates().is_empty() {
+        return;
     }
-    Some(())
+    let Some((_, request, footprint)) = lease.extension(None) else { return };
+    let connections = lease.context.set().connections(&Handle::current());
+    let mut round = Round::new(&connections, &footprint, lease.context.spec.settings.node_timeout, Moment::NEVER);
+    for (node, trace) in footprint.all().into_iter().enumerate() {
+        if let Trace::Unanswered { connection, .. } = trace {
+            round.ask(node, request.clone(), Some(connection));
+        }
+    }
+    while let Some(Event::Vote(..)) = round.next().await {}
 }
 
-/// Returns the error of a reader of which a node may still execute an acquire.
-fn unanswered(spec: &Spec, outcome: &str) -> Error {
+/// Returns the error of a reader of which the `unanswered` nodes may still execute an acquire.
+fn refused(lease: &Lease, unanswered: NodeMask, outcome: &str) -> Error {
+    let LockContext { spec, .. } = &lease.context;
+    let answer = |(node, member): (usize, &Member)| NodeAnswer {
+        node: member.address.to_string(),
+        answer: if unanswered.contains(node) { "has not answered an acquire" } else { "has answered" }.to_owned(),
+    };
+    let nodes = lease.context.set().members.nodes.iter().enumerate().map(answer).collect();
     let message = format!("not detached: a node has not answered an acquire of this shared lock, which {outcome}");
-    Error::new(ErrorKind::Unavailable, message).with_name(spec.name.bytes())
+    Error::new(ErrorKind::Unavailable, message).with_name(spec.name.bytes()).with_nodes(nodes)
 }

@@ -521,11 +521,11 @@ impl Lease {
         Ok((claim, detached))
     }
 
-    /// Whether a node may still execute an acquire or a restore of the lock, which it has not answered.
-    pub(crate) fn is_unanswered(&self) -> bool {
+    /// Returns the nodes that may still execute an acquire or a restore of the lock, which they have not answered.
+    pub(crate) fn open_creates(&self) -> NodeMask {
         match &self.state().ownership {
-            Some(Ownership::Fenced(claim)) => claim.footprint().is_unanswered(),
-            _ => false,
+            Some(Ownership::Fenced(claim)) => claim.footprint().unanswered(),
+            _ => NodeMask::default(),
         }
     }
 

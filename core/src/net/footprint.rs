@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::net::failure::Failure;
 use crate::net::node::Connection;
+use crate::protocol::quorum::NodeMask;
 use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
 
@@ -124,6 +125,16 @@ impl Footprint {
         }
     }
 
+    /// Records an answer of `node` to a later request over `connection`: a create on it was executed before.
+    pub(crate) fn answered_behind(&self, node: usize, connection: &Connection) {
+        let mut entries = self.entries();
+        if matches!(&entries[node].trace, Trace::Unanswered { connection: before, .. } if before.same(connection)) {
+            let before = std::mem::replace(&mut entries[node].trace, Trace::Created);
+            drop(entries);
+            drop(before);
+        }
+    }
+
     fn learnt(&self, node: usize, create: Create, trace: Trace) {
         let mut entries = self.entries();
         if entries[node].creates == create.0 {
@@ -150,9 +161,11 @@ impl Footprint {
         self.clear(node);
     }
 
-    /// Whether some node has not answered a create, which it may still execute.
-    pub(crate) fn is_unanswered(&self) -> bool {
-        self.entries().iter().any(|entry| matches!(entry.trace, Trace::Unanswered { .. }))
+    /// Returns the nodes that have not answered a create, which they may still execute.
+    pub(crate) fn unanswered(&self) -> NodeMask {
+        let entries = self.entries();
+        let is_unanswered = |node: &usize| matches!(entries[*node].trace, Trace::Unanswered { .. });
+        (0..entries.len()).filter(is_unanswered).fold(NodeMask::default(), NodeMask::with)
     }
 
     /// Whether `node` cannot hold anything of this token.

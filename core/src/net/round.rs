@@ -242,10 +242,13 @@ impl Round {
             if let Some(create) = create {
                 footprint.answered(node, create, &answer);
             }
-            if matches!(request.action, Action::Extend { .. })
-                && let Some(told) = connection.take_told()
-            {
-                connections.members.health.record_identity(node, &told, connections.clock.now());
+            if matches!(request.action, Action::Extend { .. }) {
+                if answer.as_ref().err().is_none_or(Failure::is_answer) {
+                    footprint.answered_behind(node, &connection);
+                }
+                if let Some(told) = connection.take_told() {
+                    connections.members.health.record_identity(node, &told, connections.clock.now());
+                }
             }
             if answer.is_ok() {
                 let took = connections.clock.now().since(sent);
