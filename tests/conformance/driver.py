@@ -123,6 +123,8 @@ class Call:
 
     id: int
     op: str
+    took_ms: float = 0
+    """How long it took in the driver, once its result was asked for."""
     _answer: queue.Queue[Json] = field(default_factory=lambda: queue.Queue(1))
     _then: Callable[[Json], None] = lambda _: None
 
@@ -144,6 +146,7 @@ class Call:
         if "gone" in answer:
             raise DriverError(f"the driver ended before it answered {self.op} (id {self.id})")
         self._then(answer)
+        self.took_ms = (answer["return_ns"] - answer["invoke_ns"]) / 1_000_000
         if "ok" in answer:
             result: Json = answer["ok"]
             return result | {"invoke_ns": answer["invoke_ns"], "return_ns": answer["return_ns"]}
