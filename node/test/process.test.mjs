@@ -144,11 +144,14 @@ test("servers that go down under held locks and pending calls are no unhandled r
       await redlock.lock("unheard", short).acquire();
       const { signal } = await redlock.lock("held", short).acquire();
       const told = () => new Promise((resolve) => signal.addEventListener("abort", resolve));
+      let bodies = 0;
       const failing = redlock.lock("failing", short).using(async () => {
+        bodies += 1;
         await told();
         throw new Error("mine");
       });
       const heard = redlock.lock("told", short).using((signal) => {
+        bodies += 1;
         return new Promise((resolve) => signal.addEventListener("abort", resolve));
       });
       const outcomes = [failing, heard].map((work) => work.catch((error) => error));
@@ -156,6 +159,7 @@ test("servers that go down under held locks and pending calls are no unhandled r
       const controller = new AbortController();
       const waits = [redlock.lock("held").acquire({ signal: controller.signal }), redlock.lock("held").acquire({ timeout: 1_500 })];
       for (const wait of waits) outcomes.push(wait.catch((error) => error));
+      while (bodies < 2) await new Promise((resolve) => setTimeout(resolve, 5));
       console.log("held");
       await told();
       controller.abort(new Error("aborted"));
