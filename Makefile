@@ -1,7 +1,7 @@
 # `make help` lists the goals that have `## <group>: <what it does>` beside them. Everything runs as a normal user and
 # writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup build compile demo test by-hand gate test-all simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants fuzz dist clean
+.PHONY: help doctor setup build compile demo test by-hand gate test-all simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants planted fuzz dist clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -25,7 +25,7 @@ TIMES := $(STEP) --times $(if $(STRICT),--strict) --budget
 # Tests mostly wait for servers and drivers, so two cores have time for more than two of them.
 PARALLEL := -n 6 --dist worksteal
 PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
-SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos setup frameworks/test_python.py frameworks/test_page.py)
+SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos mutants setup frameworks/test_python.py frameworks/test_page.py)
 # The most telling test cases, which also run on a cluster and behind sentinels.
 TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed)
 THREADS := RUST_TEST_THREADS=12
@@ -174,6 +174,7 @@ test: ## develop: Run what must pass before each change: formatting, lints, type
 	$(STEP) 'a cluster' --show -- $(PYTEST) $(TELLING) --topology cluster
 	$(STEP) 'sentinels' --show -- $(PYTEST) $(TELLING) --topology sentinel
 	$(STEP) 'chaos' --show -- $(BIN)/python tests chaos.chaos --seconds 30 --seed 1
+	$(STEP) 'planted faults of the engine' --about 90 -- $(BIN)/python tests mutants.planted --sample
 	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)
 	$(TIMES) 900
 
@@ -201,6 +202,7 @@ test-all: ## long: Run every test there is, those that `make test` leaves out in
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
 	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --silent --jobs 2 lint
 	$(STEP) 'tests in Rust' --show -- env $(THREADS) cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
+	$(STEP) 'planted faults of the engine' --show -- $(BIN)/python tests mutants.planted
 	$(STEP) 'model and simulation' --show -- cargo test --locked --release --no-fail-fast $(addprefix --package redlock-,model simulation) -- --include-ignored
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) --all python/tests
 	$(STEP) 'tests of the package for Node' --show -- env TEST_ALL=1 npm --prefix node test
@@ -357,6 +359,11 @@ fuzz: ## long: Send what callers and servers should not, a minute for each targe
 mutants: ## long: Break the pure files of the core in every way, and see tests fail (80 minutes; needs cargo-mutants)
 	@sh tests/setup/doctor.sh cargo cc
 	cargo mutants --package redlock-core --output target --colors never $(ARGS)
+
+# tests/mutants has a patch for each. ARGS='no-drift no-margin' plants these.
+planted: ## long: Plant each wrong step of tests/mutants in a copy of the engine, and see the simulation find it (ten minutes)
+	@sh tests/setup/doctor.sh cargo cc python3
+	@python3 tests mutants.planted $(ARGS)
 
 clean: ## develop: Remove everything that was built or installed here
 	cargo clean

@@ -120,7 +120,6 @@ pub mod cli;
 mod credentials;
 mod error;
 mod event;
-mod fault;
 mod hold;
 mod net;
 mod options;

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::Address;
-use crate::fault::{Fault, planted};
 use crate::hold::claim::Claim;
 use crate::hold::outcome::{Outcome, Won};
 use crate::net::ballots::{self, Ballots, explain, precheck};
@@ -80,10 +79,9 @@ pub(crate) async fn attempt(
     }
     let verdict = vote(context, connections, &claim, &mut round, &mut ballots, state).await;
     let limit = settings.max_hold.map(|max_hold| start.after(max_hold));
-    let start = if planted(Fault::ValidFromAnswer) { connections.clock.now() } else { start };
     let valid_until = quorum::valid_until(start, settings.ttl, settings.margin, limit);
     if let Some(fence) = verdict
-        && (connections.clock.now() < valid_until || planted(Fault::LateGrant))
+        && connections.clock.now() < valid_until
     {
         let failed = |(_, vote): &(usize, &Vote)| **vote == Vote::Failed;
         let failed = ballots.votes.iter().enumerate().filter(failed).map(|(node, _)| node);
@@ -120,10 +118,6 @@ pub(crate) async fn attempt(
         }
         // Takes back unwritten requests.
         None => drop(round),
-    }
-    if planted(Fault::NoCleanUp) || planted(Fault::SlotKept) && state.slot.is_some() {
-        std::mem::forget(claim);
-        return Outcome::Lost(ballots);
     }
     ballots.freed = claim.release_all_now(connections).await;
     Outcome::Lost(ballots)

@@ -54,7 +54,6 @@ use crate::acquire::meter::Meter;
 use crate::acquire::vacancy::Slots;
 use crate::acquire::wakeup::Wakeup;
 use crate::error::{Error, ErrorKind, HeldBy};
-use crate::fault::{Fault, planted};
 use crate::hold::attach::Attachment;
 use crate::hold::lease::{Lease, Ownership};
 use crate::hold::outcome::Outcome;
@@ -653,7 +652,7 @@ impl Acquire {
     }
 
     fn has_moved(&self, connections: &Connections) -> bool {
-        self.context.has_moved(connections) && !planted(Fault::WaiterStays)
+        self.context.has_moved(connections)
     }
 
     /// Returns the error of a timeout, even without answers.

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::fault::{Fault, planted};
 use crate::net::connections::Connections;
 use crate::net::failure::Failure;
 use crate::net::footprint::{Footprint, Trace};
@@ -241,8 +240,6 @@ impl From<Trace> for Route {
     fn from(trace: Trace) -> Self {
         match trace {
             Trace::Nothing => Self::Nowhere,
-            Trace::Unanswered { .. } if planted(Fault::UnansweredLeft) => Self::Nowhere,
-            Trace::Unanswered { .. } if planted(Fault::ReleaseElsewhere) => Self::Anywhere,
             Trace::Unanswered { connection, over_key, .. } => Self::Behind(connection, over_key),
             Trace::Created => Self::Anywhere,
         }

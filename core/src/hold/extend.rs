@@ -31,7 +31,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::NodeAnswer;
-use crate::fault::{Fault, planted};
 use crate::hold::lease::{Extending, Lease};
 use crate::hold::outcome::Loss;
 use crate::hold::restore::put_back;
@@ -121,7 +120,6 @@ pub(crate) async fn extend(
 pub(crate) fn vote(answer: &Result<Reply, Failure>) -> KeyVote {
     match answer {
         Ok(Reply::Extended | Reply::Raised) => KeyVote::Ours,
-        Ok(Reply::Absent) if planted(Fault::RestoreCounts) => KeyVote::Ours,
         Ok(Reply::Absent) => KeyVote::Absent,
         Ok(Reply::Foreign(_)) => KeyVote::Foreign,
         Ok(Reply::Ahead(_)) => KeyVote::Ahead,

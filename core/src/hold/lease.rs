@@ -32,7 +32,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
-use crate::fault::{Fault, planted};
 use crate::hold::claim::Claim;
 use crate::hold::meter::{HoldMeter, ReleaseMeter};
 use crate::hold::outcome::{Loss, Won};
@@ -393,7 +392,7 @@ impl Lease {
         let unlogged = Unlogged::new(&self.context.spec.name, loss.reason, trace);
         self.context.process.schedule.remove(due);
         match ownership {
-            Some(ownership) if loss.reason.is_by_time() && !self.margin().is_zero() && !planted(Fault::NoMargin) => {
+            Some(ownership) if loss.reason.is_by_time() && !self.margin().is_zero() => {
                 let deferred = Deferred(Arc::new(Mutex::new(Some(ownership))));
                 self.state().deferred = Some(Arc::clone(&deferred.0));
                 self.context.process.schedule.drop_at(Box::new(deferred), until);
@@ -550,7 +549,7 @@ impl Lease {
         let Some(Ownership::Fenced(claim)) = &state.ownership else { return None };
         claim.raise_ttl(kept);
         let highest = claim.footprint().highest();
-        let fence = if planted(Fault::AheadCounts) { highest } else { state.level };
+        let fence = state.level;
         let floor = (highest > fence).then_some(highest);
         let action = Action::Extend { ttl: kept, fence, fence_ttl: self.fence_ttl(kept), floor };
         let begun = (Extending { number, ttl, sets, floor }, claim.request(action), Arc::clone(claim.footprint()));
@@ -657,9 +656,7 @@ impl Lease {
     pub(crate) fn extended(&self, start: Moment, extending: Extending, is_raised: bool) -> bool {
         let mut state = self.state();
         let late = state.phase != Phase::Held || self.now() >= state.valid_until;
-        if late && planted(Fault::LateExtension) && state.phase != Phase::Released {
-            state.phase = Phase::Held;
-        } else if late {
+        if late {
             return false;
         }
         let Extending { number, ttl, sets, floor } = extending;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::fault::{Fault, planted};
 use crate::hold::lease::Lease;
 use crate::hold::restore;
 
@@ -12,11 +11,7 @@ pub(crate) struct LeaseOwner(Option<Arc<Lease>>);
 
 impl LeaseOwner {
     pub(crate) fn new(lease: Lease) -> Self {
-        let lease = Arc::new(lease);
-        if planted(Fault::RenewedUntaken) {
-            lease.context.process.schedule.add(Arc::clone(&lease) as _);
-        }
-        Self(Some(lease))
+        Self(Some(Arc::new(lease)))
     }
 
     /// Activates the lock for its user: from here on it is renewed, and its loss reported. Returns false if it has
@@ -27,7 +22,7 @@ impl LeaseOwner {
         // Before the look at the time, because a neighbour in the queue may end the lease at any moment.
         lease.meter.begin(process, process.clock.now());
         // This does not end the lease, which would be a loss of which its user is told.
-        let late = !planted(Fault::LateGrant) && !lease.is_valid();
+        let late = !lease.is_valid();
         let has_ended = || process.shutdown.has_started() || lease.context.client.has_started();
         if late || has_ended() {
             lease.meter.cancel(process);

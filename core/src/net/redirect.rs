@@ -19,7 +19,6 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::fault::{Fault, planted};
 use crate::net::connections::Connections;
 use crate::net::failure::Failure;
 use crate::net::node::Connection;
@@ -54,10 +53,7 @@ async fn follow_from(
     let Some(router) = connections.members.router.as_ref().and_then(Weak::upgrade) else {
         return (Some(first), answer.map_err(Failure::without_cluster));
     };
-    if planted(Fault::ReleaseStays) && matches!(request.action, Action::Release { .. }) {
-        return (Some(first), answer);
-    }
-    if request.action.creates() && !planted(Fault::CreateFollowed) {
+    if request.action.creates() {
         if let Err(Failure::Moved(to)) = &answer {
             router.moved(connections, node, to);
         }
@@ -74,16 +70,8 @@ async fn follow_from(
                 open.asking = true;
                 Some(router.place(&asked, node, to))
             }
-            Err(Failure::Between) if planted(Fault::TryAgainLoses) => {
-                return (Some(connection), Ok(Reply::Absent));
-            }
             Err(Failure::Between) if request.keys.are_several() && request.action.is_divisible() => {
-                let asked = if planted(Fault::AskRemembered) { (connection, open.asking) } else { (first, false) };
-                return Box::pin(follow_each(connections, node, request, asked)).await;
-            }
-            Err(Failure::Between) if !open.bare && planted(Fault::AskRemembered) => {
-                open.bare = true;
-                None
+                return Box::pin(follow_each(connections, node, request, first)).await;
             }
             Err(Failure::Between) if !open.bare => {
                 open = OpenSlot { asking: false, bare: true };
@@ -115,16 +103,11 @@ async fn follow_from(
 }
 
 /// Returns the answer to `request`, which is sent for each of its names alone.
-async fn follow_each(
-    connections: &Arc<Connections>,
-    node: usize,
-    request: &Request,
-    (first, asking): (Connection, bool),
-) -> Asked {
+async fn follow_each(connections: &Arc<Connections>, node: usize, request: &Request, first: Connection) -> Asked {
     let mut all: Option<Reply> = None;
     for keys in request.keys.each() {
         let one = Request { keys: Arc::new(keys.alone()), ..request.clone() };
-        let answer = first.call_in_open_slot(&one, OpenSlot { asking, bare: true }).await;
+        let answer = first.call_in_open_slot(&one, OpenSlot { asking: false, bare: true }).await;
         let (_, answer) = follow(connections, node, &one, (first.clone(), answer)).await;
         match answer {
             Ok(reply) => all = Some(worse(all, reply)),

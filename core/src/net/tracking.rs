@@ -20,7 +20,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::error::Error;
-use crate::fault::{Fault, planted};
 use crate::net::node::event::NodeEvent;
 use crate::protocol::quorum::NodeMask;
 use crate::sys::clock::Moment;
@@ -152,8 +151,6 @@ impl KeyWatch {
     /// Waits until the key has changed on some node since `seen`. Returns all such nodes, and the counts found. Cancel
     /// safe.
     pub(crate) async fn changed(&self, seen: &Versions) -> (NodeMask, Versions) {
-        let late = planted(Fault::ChangeMissed).then(|| self.seen());
-        let seen = late.as_ref().unwrap_or(seen);
         notified_until(&self.changes.more, || Some(self.since(seen)).filter(|(changed, _)| *changed != NodeMask::NONE))
             .await
     }

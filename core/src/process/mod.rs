@@ -33,7 +33,6 @@ use std::time::Duration;
 use crate::address::{Address, Addresses};
 use crate::credentials::Provider;
 use crate::error::Error;
-use crate::fault::{Fault, planted};
 use crate::net::connections::{Member, Members};
 use crate::net::logins::Logins;
 use crate::net::node::cluster::servers::ServerAccess;
@@ -191,9 +190,7 @@ impl Process {
         let spawn = move |task| environment.background.spawn(task);
         let process = Arc::downgrade(self);
         let quarantine = move |address: &Address| {
-            if let Some(process) = process.upgrade()
-                && !planted(Fault::PromotedCounts)
-            {
+            if let Some(process) = process.upgrade() {
                 let now = process.clock.now();
                 process.endpoints.at(address.target(), true, now).moved(now);
             }

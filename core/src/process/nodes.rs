@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::runtime::Handle;
 
 use crate::address::Address;
-use crate::fault::{Fault, planted};
 use crate::net::connections::{Connections, Members};
 use crate::net::failure::Failure;
 use crate::net::node::Connection;
@@ -263,9 +262,7 @@ impl Follower for NodeSet {
         for (node, member) in self.members.nodes.iter().enumerate() {
             if member.node.sentinels().is_some_and(|of| Arc::ptr_eq(of, sentinels)) {
                 // First, so that no grant of the server before counts.
-                if !planted(Fault::NamedCounts) {
-                    member.endpoint.moved(self.environment.clock.now());
-                }
+                member.endpoint.moved(self.environment.clock.now());
                 for connections in &all_connections {
                     connections.renounce(node);
                 }

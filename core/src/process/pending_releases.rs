@@ -44,7 +44,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::fault::{Fault, planted};
 use crate::net::connections::{Connections, Members};
 use crate::net::failure::Failure;
 use crate::net::node::Connection;
@@ -60,7 +59,6 @@ use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 use crate::sys::future::{begun, idle_waker};
 use crate::sys::log::log;
-use crate::sys::task::spawn;
 
 /// Most pending releases of one node. Each takes some hundred bytes, less than the held lock that it comes from, so a
 /// program that could hold so many can keep them too. Only ten thousand abandoned locks a second for more than a
@@ -172,7 +170,7 @@ impl Account {
             }
         }
         if !listened_to.is_empty() {
-            run(&account.environment, listen(Arc::clone(&account), listened_to));
+            account.environment.background.spawn(listen(Arc::clone(&account), listened_to));
         }
     }
 }
@@ -191,17 +189,6 @@ pub(crate) fn tell_waiters(environment: &Environment, waiters: &Waiters, keys: &
             keys.each().for_each(|keys| waiters.released(&keys.lock, *waiting, now, hold_off));
         }
     }
-}
-
-/// Runs `task` in the background.
-fn run(environment: &Environment, task: impl Future<Output = ()> + Send + 'static) {
-    if planted(Fault::CleanUpWithCaller)
-        && let Ok(runtime) = Handle::try_current()
-    {
-        drop(spawn(&runtime, task));
-        return;
-    }
-    environment.background.spawn(task);
 }
 
 /// One node's unanswered release.
@@ -267,7 +254,7 @@ impl PendingRelease {
         drop(dropped);
         if is_first {
             let paying = Paying { set, environment: Arc::clone(&environment), node, is_over: false };
-            run(&environment, async move { Payer::new(paying).run().await });
+            environment.background.spawn(async move { Payer::new(paying).run().await });
         } else if is_new {
             set.pending_releases().ledgers[node].added.notify_one();
         }
@@ -581,7 +568,7 @@ impl Payer {
     /// Leaves the releases to the sets that have their keys now: where the set is abandoned, and where the server does not
     /// answer, because one that does says where a key has moved. They stay here while a slot does not have a primary.
     fn hand_on(&self) {
-        if !self.paying.set.is_routed() || planted(Fault::ReleaseStays) {
+        if !self.paying.set.is_routed() {
             return;
         }
         for (mut pending, set) in self.paying.ledger().take_moved(&*self.paying.set) {

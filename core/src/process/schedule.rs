@@ -26,7 +26,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::error::LostReason;
-use crate::fault::{Fault, planted};
 use crate::net::connections::Members;
 use crate::process::environment::Environment;
 use crate::process::shutdown::Ending;
@@ -220,7 +219,6 @@ impl Schedule {
                 self.enter(entries, Arc::clone(&lease), end);
                 lease.renew();
             }
-            Next::Expired if planted(Fault::LossUntold) => {}
             Next::Expired => {
                 drop(entries);
                 return lease.expire_if_due();

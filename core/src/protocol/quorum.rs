@@ -6,24 +6,17 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::error::LostReason;
-use crate::fault::{Fault, planted};
 use crate::protocol::token::Fingerprint;
 use crate::sys::clock::Moment;
 
 /// Returns ⌊n/2⌋ + 1: any two quorums share a node.
 pub(crate) fn quorum(nodes: usize) -> usize {
-    if planted(Fault::HalfIsQuorum) {
-        return (nodes / 2).max(1);
-    }
     nodes / 2 + 1
 }
 
 /// Returns the time taken off a lease for clocks of different rates: 1 % of the ttl for the rate, 2 ms for the
 /// resolution of a server's expiry (distributed-locks page, "Is the algorithm asynchronous?").
 pub(crate) fn drift(ttl: Duration) -> Duration {
-    if planted(Fault::NoDrift) {
-        return Duration::ZERO;
-    }
     ttl / 100 + Duration::from_millis(2)
 }
 
@@ -307,8 +300,6 @@ pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: NodeMask, un
             // One same value from a quorum needs no second round: any quorum of the granting nodes may be chosen.
             let agreed = |fence: &u64| fences().filter(|other| other == fence).count() >= quorum(votes.len());
             match fences().find(agreed) {
-                _ if planted(Fault::FirstFence) => Verdict::Won(fences().next().unwrap_or(0)),
-                None if planted(Fault::NoConfirm) => Verdict::Won(fences().max().unwrap_or(0)),
                 Some(fence) => Verdict::Won(fence),
                 None => Verdict::Confirm(fences().max().unwrap_or(0)),
             }

@@ -4,7 +4,6 @@
 //! sentinel that was cut off tells an older one. See "Sentinel client spec" and "Configuration epochs" in the Redis
 //! documentation.
 
-use crate::fault::{Fault, planted};
 use crate::protocol::place::Place;
 
 /// The answer of one sentinel.
@@ -38,10 +37,6 @@ pub(crate) fn primary(told: &[Told], in_use: Option<&Primary>) -> Option<Primary
         })
     };
     let newest = named().filter_map(|(_, epoch)| epoch).max();
-    if planted(Fault::OldEpoch) {
-        let (place, _) = most_named(named().map(|(place, _)| place), in_use)?;
-        return Some(Primary { place: place.clone(), epoch: newest });
-    }
     let (place, votes) = most_named(named().filter(|(_, epoch)| *epoch == newest).map(|(place, _)| place), in_use)?;
     let decides = match (newest, in_use.and_then(|in_use| in_use.epoch)) {
         (Some(newest), Some(used)) if newest < used => {

@@ -6,7 +6,6 @@
 
 use std::fmt;
 
-use crate::fault::{Fault, planted};
 use crate::sys::random::{self, Random};
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -28,9 +27,6 @@ impl Token {
     pub(crate) fn fresh_with_unit(random: &Random) -> (Self, f64) {
         let mut bits = [0; 20];
         random.fill(&mut bits);
-        if planted(Fault::SameToken) {
-            bits[..16].copy_from_slice(&random.constant());
-        }
         let (bits, [a, b, c, d]) = bits.split_last_chunk().expect("20 is 16 and 4");
         let mut text = [0; Self::LEN];
         for (pair, byte) in text.chunks_exact_mut(2).zip(bits) {

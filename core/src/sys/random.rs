@@ -31,15 +31,6 @@ impl Random {
         }
     }
 
-    /// Returns the same in every draw from this source; for a planted fault.
-    pub(crate) fn constant(&self) -> [u8; 16] {
-        match self {
-            Self::System => [0; 16],
-            #[cfg(feature = "simulation")]
-            Self::Simulated(source) => (Arc::as_ptr(&source.0).cast::<()>().addr() as u128).to_le_bytes(),
-        }
-    }
-
     /// Draws a number in [0, 1), for jitter.
     pub(crate) fn unit(&self) -> f64 {
         let mut bytes = [0; 4];

@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 
 /// Folders and files of the crate's root, from the lowest to the highest. Each imports from its own folder and from
 /// what stands before it.
-const LAYERS: [&str; 18] = [
+const LAYERS: [&str; 17] = [
     "error",
     "event",
-    "fault",
     "sys",
     "options",
     "credentials",

@@ -574,10 +574,9 @@ fn shared_action() -> impl Strategy<Value = Action> {
 }
 
 /// Or the steps would meet too little of what a shared lock can be.
-#[cfg(feature = "simulation")]
 #[test]
 fn the_steps_find_every_fault_of_a_shared_lock() {
-    use crate::fault::{Fault, plant};
+    use super::memory::tampering::{Fault, plant};
     for fault in [
         Fault::EndOfLast,
         Fault::OneEndForAll,

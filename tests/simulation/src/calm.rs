@@ -51,7 +51,16 @@ pub fn bits(process: u8) -> impl Fn(&mut [u8]) + Send + Sync + 'static {
     move |bytes| bytes.fill(calls.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Whether `story` ends well as it is, and does not with the `fault` planted.
+/// Whether `story` ends well.
+///
+/// # Panics
+///
+/// If not, or as [`in_virtual_time`].
+pub fn holds(story: impl AsyncFn() -> bool) {
+    in_virtual_time(async { assert!(story().await, "the promise is not kept") });
+}
+
+/// Whether `story` ends well as it is, and does not with the `fault` of servers planted.
 ///
 /// # Panics
 ///

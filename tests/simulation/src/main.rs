@@ -38,7 +38,7 @@ struct Options {
     /// Print the whole trace of every seed.
     #[arg(long)]
     trace: bool,
-    /// Plant a fault in the engine, by its name.
+    /// Plant a fault in the servers, by its name.
     #[arg(long, value_parser = fault)]
     fault: Option<Fault>,
 }

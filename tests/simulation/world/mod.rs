@@ -44,7 +44,7 @@ use shards::SHARDS;
 use sockets::Sockets;
 use time::Time;
 
-pub use crate::fault::{Fault, plant};
+pub use crate::net::node::memory::tampering::{Fault, plant};
 pub use program::{Program, Runtime};
 pub use server::Node;
 pub use shards::Shards;

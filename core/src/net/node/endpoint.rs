@@ -30,7 +30,6 @@ use std::time::Duration;
 use super::pace::Pace;
 use super::traffic::Traffic;
 use crate::address::Target;
-use crate::fault::{Fault, planted};
 use crate::net::node::identity::{Identity, Lacks, ServerInfo, differs};
 use crate::protocol::quorum;
 use crate::sys::clock::Moment;
@@ -349,7 +348,7 @@ impl Facts {
             return false;
         };
         let has_forgotten = told.may_have_forgotten(identity);
-        let may_be_promoted = told.may_be_promoted(identity) && !planted(Fault::ReturnedCounts);
+        let may_be_promoted = told.may_be_promoted(identity);
         identity.update(told);
         if has_forgotten {
             // A promotion may be as late as now, whenever the server started.

@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use super::endpoint::{Endpoint, Facts, Follower, Remarks};
-use crate::fault::{Fault, planted};
 use crate::net::failure::Failure;
 use crate::net::node::identity::{Identity, Role, ServerInfo};
 use crate::protocol::quorum::{self, NodeMask};
@@ -154,7 +153,7 @@ impl Health {
 
     /// Returns the nodes whose grants count now for a lock with this `restart_delay`.
     pub(crate) fn counts(&self, restart_delay: Duration, now: Moment) -> NodeMask {
-        if !self.unusual.load(Ordering::Acquire) || planted(Fault::NoQuarantine) {
+        if !self.unusual.load(Ordering::Acquire) {
             return NodeMask::all(self.addresses.len());
         }
         let verdicts = self.verdicts();

@@ -7,13 +7,15 @@ mod several;
 mod shared;
 mod slots;
 mod sorted_set;
+#[cfg(any(test, feature = "simulation"))]
+#[path = "../../../../tests/simulation/world/tampering.rs"]
+pub(crate) mod tampering;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use crate::fault::{Fault, planted};
 use crate::net::failure::Failure;
 use crate::net::node::event::{EventSink, NodeEvent};
 use crate::net::node::identity::{Identity, Lacks, Role, ServerInfo};
@@ -93,8 +95,8 @@ impl Store {
         match &request.action {
             Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
                 match self.held(now, &request.token, &request.keys, *wants) {
-                    Some(held) if !planted(Fault::AcquireTakes) => Ok(held),
-                    _ => self.acquire(now, request, *proposal, *slack, (*ttl, *fence_ttl), label),
+                    Some(held) => Ok(held),
+                    None => self.acquire(now, request, *proposal, *slack, (*ttl, *fence_ttl), label),
                 }
             }
             Action::Confirm { granted, fence, fence_ttl, label } => {
@@ -172,9 +174,7 @@ impl Store {
             return Err(Failure::of_code("FENCE"));
         }
         let fence = fence_above(now, proposal, slack, last);
-        if !planted(Fault::FenceForgotten) {
-            self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_ttl);
-        }
+        self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_ttl);
         self.set(now, &request.keys.lock, request.token.value(fence, label), ttl);
         Ok(Reply::Granted(fence))
     }
@@ -187,7 +187,7 @@ impl Store {
         (fence, fence_ttl): (u64, Duration),
     ) -> Result<Reply, Failure> {
         let holds = |entry: &Entry| matches!(&entry.value, Content::Text(value) if value == granted);
-        if !self.keys.get(&*request.keys.lock).is_some_and(holds) && !planted(Fault::BlindConfirm) {
+        if !self.keys.get(&*request.keys.lock).is_some_and(holds) {
             return Ok(Reply::Refused);
         }
         if self.last_fence(&request.keys.fence)? < fence {
@@ -203,15 +203,12 @@ impl Store {
         (mine, floor): (u64, Option<u64>),
         (ttl, fence_ttl): (Duration, Duration),
     ) -> Reply {
-        if planted(Fault::ExtendCreates) && !self.keys.contains_key(&*request.keys.lock) {
-            self.set(now, &request.keys.lock, request.token.value(mine, ""), ttl);
-        }
         let Some(entry) = self.keys.get(&*request.keys.lock) else { return Reply::Absent };
         let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
         let Some(granted) = granted(value, &request.token) else {
             return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label));
         };
-        if granted > mine && !planted(Fault::ExtendByToken) {
+        if granted > mine {
             return Reply::Ahead(granted);
         }
         self.lengthen(now, &request.keys.lock, ttl, true);
@@ -225,7 +222,7 @@ impl Store {
         for keys in keys.each() {
             match self.last_fence(&keys.fence) {
                 Err(_) => return Reply::Extended,
-                Ok(last) if last < floor && !planted(Fault::NotRaised) => {
+                Ok(last) if last < floor => {
                     self.set(now, &keys.fence, floor.to_string().into_bytes(), fence_ttl);
                 }
                 Ok(_) => {}
@@ -237,7 +234,7 @@ impl Store {
     fn release(&mut self, request: &Request, asks: bool) -> Reply {
         let Some(entry) = self.keys.get(&*request.keys.lock) else { return Reply::Absent };
         let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
-        if !is_of(value, request.token.as_bytes()) && !planted(Fault::ReleaseBlindly) {
+        if !is_of(value, request.token.as_bytes()) {
             return Reply::Foreign(None);
         }
         self.keys.remove(&*request.keys.lock);
@@ -262,7 +259,7 @@ impl Store {
         if self.keys.contains_key(&*request.keys.lock) {
             return Ok(Reply::Refused);
         }
-        if self.last_fence(&request.keys.fence)? > level && !planted(Fault::RestoreBlindly) {
+        if self.last_fence(&request.keys.fence)? > level {
             return Ok(Reply::Refused);
         }
         self.set(now, &request.keys.fence, level.to_string().into_bytes(), fence_ttl);
@@ -286,8 +283,7 @@ impl Store {
                 continue;
             };
             let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
-            let anybody = Token::parse(&value[..value.len().min(Token::LEN)]).filter(|_| planted(Fault::RekeyOfAny));
-            let granted = [former, &request.token].into_iter().chain(&anybody).find_map(|token| granted(value, token));
+            let granted = [former, &request.token].into_iter().find_map(|token| granted(value, token));
             let Some(granted) = granted else {
                 return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label));
             };
@@ -300,11 +296,11 @@ impl Store {
         for (keys, value) in values {
             self.lengthen(now, &keys.lock, ttl, true);
             self.lengthen(now, &keys.fence, fence_ttl, false);
-            if let Some(entry) = self.keys.get_mut(&*keys.lock).filter(|_| !planted(Fault::RekeyKeepsToken)) {
+            if let Some(entry) = self.keys.get_mut(&*keys.lock) {
                 entry.value = Content::Text(value);
             }
         }
-        if most > level && !planted(Fault::RekeyByToken) { Reply::Ahead(most) } else { Reply::Extended }
+        if most > level { Reply::Ahead(most) } else { Reply::Extended }
     }
 
     fn seen(&self, now: u64, keys: &Keys, asks: bool) -> Reply {
@@ -334,7 +330,7 @@ impl Store {
         let second = now / SECOND;
         if let Some(entry) = self.keys.get(lock) {
             let expiry = setnx_expiry(&entry.value);
-            if expiry.is_none_or(|expiry| second <= expiry) && !planted(Fault::SetnxTakes) {
+            if expiry.is_none_or(|expiry| second <= expiry) {
                 let over = expiry.map(|expiry| Duration::from_micros((expiry + 1) * SECOND - now));
                 let ttl_left = over.into_iter().chain(self.ttl_left(now, lock)).min();
                 return Reply::Held { ours: None, ttl_left, label: None, position: 0, hold: 0 };
@@ -407,51 +403,10 @@ impl Store {
         }
     }
 
-    /// Puts any value under a key, as another client of the server could; for tests and faults.
-    #[cfg(any(test, feature = "simulation"))]
-    pub(crate) fn put(&mut self, key: &[u8], value: Content, expires: Option<u64>) {
-        self.keys.insert(key.to_vec(), Entry { value, expires });
-    }
-
     /// Deletes a key, as expiry or another client of the server could; for tests and faults.
     #[cfg(any(test, feature = "simulation", feature = "testing"))]
     pub(crate) fn delete(&mut self, key: &[u8]) {
         self.keys.remove(key);
-    }
-
-    /// Returns what is under a key; for a simulation, whose servers copy keys.
-    #[cfg(feature = "simulation")]
-    pub(crate) fn entry(&self, key: &[u8]) -> Option<&Entry> {
-        self.keys.get(key)
-    }
-
-    /// Puts what another server has under a key, or has not; for a simulation.
-    #[cfg(feature = "simulation")]
-    pub(crate) fn copy(&mut self, key: &[u8], entry: Option<Entry>) {
-        match entry {
-            Some(entry) => drop(self.keys.insert(key.to_vec(), entry)),
-            None => self.delete(key),
-        }
-    }
-
-    /// Changes every expiry as MIGRATE does to a server whose clock differs by so many microseconds; for a model.
-    #[cfg(feature = "simulation")]
-    pub(crate) fn rebase(&mut self, by: i64) {
-        let expiries = self.keys.values_mut().filter_map(|entry| entry.expires.as_mut());
-        expiries.for_each(|expires| *expires = expires.saturating_add_signed(by));
-    }
-
-    /// Returns every key that has not expired, with its content; for a simulation.
-    #[cfg(feature = "simulation")]
-    pub(crate) fn contents(&self, now: u64) -> impl Iterator<Item = (&[u8], &Content)> {
-        let alive = move |entry: &Entry| entry.expires.is_none_or(|expires| expires > now);
-        self.keys.iter().filter(move |(_, entry)| alive(entry)).map(|(key, entry)| (key.as_slice(), &entry.value))
-    }
-
-    /// Returns a key's value; for tests.
-    #[cfg(test)]
-    pub(crate) fn peek(&self, now: u64, key: &[u8]) -> Option<&Content> {
-        self.keys.get(key).filter(|entry| entry.expires.is_none_or(|expires| expires > now)).map(|entry| &entry.value)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{Content, FENCE_MAX, Store, Value, WAITING_MAX, fence_above, granted, is_of};
-use crate::fault::{Fault, planted};
 use crate::net::failure::Failure;
 use crate::protocol::request::{Action, Keys, Reply, Request, Wants};
 
@@ -12,8 +11,8 @@ impl Store {
         match &request.action {
             Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
                 match self.first_held(now, request, *wants) {
-                    Some(held) if !planted(Fault::TakesFree) => Ok(held),
-                    _ => self.acquire_all(now, request, (*proposal, *slack), (*ttl, *fence_ttl), label),
+                    Some(held) => Ok(held),
+                    None => self.acquire_all(now, request, (*proposal, *slack), (*ttl, *fence_ttl), label),
                 }
             }
             Action::Confirm { granted, fence, fence_ttl, label } => {
@@ -58,9 +57,8 @@ impl Store {
         (ttl, fence_ttl): (Duration, Duration),
         label: &str,
     ) -> Result<Reply, Failure> {
-        let looked_at = if planted(Fault::FloorOfFirst) { 1 } else { request.keys.each().len() };
         let mut last = 0;
-        for keys in request.keys.each().take(looked_at) {
+        for keys in request.keys.each() {
             last = last.max(self.last_fence(&keys.fence)?);
             if last >= FENCE_MAX {
                 return Err(Failure::of_code("FENCE"));
@@ -68,10 +66,8 @@ impl Store {
         }
         let fence = fence_above(now, proposal, slack, last);
         for keys in request.keys.each() {
-            if !self.keys.contains_key(&*keys.lock) {
-                self.set(now, &keys.lock, request.token.value(fence, label), ttl);
-                self.set(now, &keys.fence, fence.to_string().into_bytes(), fence_ttl);
-            }
+            self.set(now, &keys.lock, request.token.value(fence, label), ttl);
+            self.set(now, &keys.fence, fence.to_string().into_bytes(), fence_ttl);
         }
         Ok(Reply::Granted(fence))
     }
@@ -83,17 +79,15 @@ impl Store {
         granted: &[u8],
         (fence, fence_ttl): (u64, Duration),
     ) -> Result<Reply, Failure> {
-        let looked_at = if planted(Fault::ConfirmFirst) { 1 } else { request.keys.each().len() };
-        let confirmed = request.keys.each().take(looked_at);
         let holds = |keys: &Keys| match self.keys.get(&*keys.lock).map(|entry| &entry.value) {
             Some(Content::Text(value)) => value == granted,
             _ => false,
         };
-        if !confirmed.clone().all(holds) {
+        if !request.keys.each().all(holds) {
             return Ok(Reply::Refused);
         }
-        let lasts: Vec<u64> = confirmed.clone().map(|keys| self.last_fence(&keys.fence)).collect::<Result<_, _>>()?;
-        for (keys, last) in confirmed.zip(lasts) {
+        let lasts: Vec<u64> = request.keys.each().map(|keys| self.last_fence(&keys.fence)).collect::<Result<_, _>>()?;
+        for (keys, last) in request.keys.each().zip(lasts) {
             if last < fence {
                 self.set(now, &keys.fence, fence.to_string().into_bytes(), fence_ttl);
             }
@@ -120,7 +114,7 @@ impl Store {
             };
             most = most.max(granted);
         }
-        if absent && !(most > 0 && planted(Fault::ExtendAny)) {
+        if absent {
             return Reply::Absent;
         }
         if most > mine {
@@ -139,9 +133,7 @@ impl Store {
             match self.keys.get(&*keys.lock).map(|entry| &entry.value) {
                 None => {}
                 Some(Content::Text(value)) if is_of(value, request.token.as_bytes()) => {
-                    if deleted == 0 || !planted(Fault::ReleaseFirst) {
-                        self.keys.remove(&*keys.lock);
-                    }
+                    self.keys.remove(&*keys.lock);
                     deleted += 1;
                     waiting += if asks { u64::from(self.end_line(&keys.want)) } else { 0 };
                 }
@@ -166,9 +158,8 @@ impl Store {
         label: &str,
     ) -> Result<Reply, Failure> {
         let mut absent = Vec::new();
-        for (index, keys) in request.keys.each().enumerate() {
+        for keys in request.keys.each() {
             match self.keys.get(&*keys.lock).map(|entry| &entry.value) {
-                None if index > 0 && planted(Fault::RestoreFirst) => absent.push(keys),
                 None if self.last_fence(&keys.fence)? > level => return Ok(Reply::Refused),
                 None => absent.push(keys),
                 Some(Content::Text(value))

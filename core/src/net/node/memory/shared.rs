@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use super::sorted_set::{Score, SortedSet};
 use super::{Content, Entry, FENCE_MAX, Store, Value, fence_above, leading_digits, number};
-use crate::fault::{Fault, planted};
 use crate::net::failure::Failure;
 use crate::protocol::request::{self, Action, FENCES, KeyState, Keys, Reply, Request, SHARED, Wants};
 use crate::protocol::token::Token;
@@ -34,10 +33,10 @@ const INFINITE: Score = Score::MAX;
 const LABELS_MOST: usize = 16;
 
 /// In microseconds.
-const MILLISECOND: u64 = 1_000;
+pub(super) const MILLISECOND: u64 = 1_000;
 
 /// What is under a lock key, for those who would share it.
-enum Found {
+pub(super) enum Found {
     Free,
     Shared(Period),
     Anothers,
@@ -45,22 +44,17 @@ enum Found {
 
 /// A period, at one moment. All in ms.
 #[derive(Clone, Copy)]
-struct Period {
+pub(super) struct Period {
     /// The fence with which it began.
     fence: u64,
     /// The time on the key's own clock.
-    now: Score,
+    pub(super) now: Score,
     /// When the last owner's time ends.
-    end: Score,
+    pub(super) end: Score,
 }
 
 impl Store {
     pub(super) fn execute_on_shared(&mut self, now: u64, request: &Request) -> Result<Reply, Failure> {
-        if planted(Fault::DropsForeign)
-            && let Some(entry) = self.keys.get_mut(&*request.keys.lock)
-        {
-            entry.drop_past_of_anybody(now);
-        }
         match &request.action {
             Action::Acquire { ttl, proposal, slack, fence_ttl, wants, .. } => {
                 match self.denied(now, &request.keys, *wants) {
@@ -92,7 +86,7 @@ impl Store {
     }
 
     /// Returns what is under the lock key.
-    fn found(&self, now: u64, lock: &[u8]) -> Found {
+    pub(super) fn found(&self, now: u64, lock: &[u8]) -> Found {
         let Some(entry) = self.keys.get(lock) else { return Found::Free };
         entry.period(now).map_or(Found::Anothers, Found::Shared)
     }
@@ -110,7 +104,7 @@ impl Store {
                 Some(Reply::Held { ours: None, ttl_left, label, position, hold })
             }
             Found::Shared(period) => {
-                let anyway = wants.is_some_and(|wants| wants.anyway) || planted(Fault::NoIntent);
+                let anyway = wants.is_some_and(|wants| wants.anyway);
                 let waiting = self.waiting(&keys.want).filter(|waiting| *waiting > 0 && !anyway)?;
                 Some(Reply::HeldOff { ttl_left, waiting, hold: period.fence })
             }
@@ -130,13 +124,8 @@ impl Store {
             return Err(Failure::of_code("FENCE"));
         }
         let found = self.found(now, lock);
-        let fence = match found {
-            Found::Shared(_) if planted(Fault::JoinsWithCurrent) => last,
-            _ => fence_above(now, proposal, slack, last),
-        };
-        if !planted(Fault::ReaderForgotten) {
-            self.set(now, fence_key, fence.to_string().into_bytes(), fence_ttl);
-        }
+        let fence = fence_above(now, proposal, slack, last);
+        self.set(now, fence_key, fence.to_string().into_bytes(), fence_ttl);
         let member = request.keys.member(&request.token);
         if let Found::Shared(period) = found {
             self.join(now, lock, period, &member, ttl);
@@ -160,22 +149,14 @@ impl Store {
     fn join(&mut self, now: u64, lock: &[u8], period: Period, member: &[u8], ttl: Duration) {
         let Some((owners, expires)) = self.owners(lock) else { return };
         owners.drop_past(period);
-        let mut end = period.now + millis(ttl);
+        let end = period.now + millis(ttl);
         let old = owners.score(member);
-        if planted(Fault::OneEndForAll) {
-            end = end.max(period.end);
-            let all: Vec<Vec<u8>> = owners.ends().map(|(_, member)| member.to_vec()).collect();
-            for member in all {
-                owners.put(end, &member);
-            }
-        }
         owners.put(old.map_or(end, |old| old.max(end)), member);
-        let last = if planted(Fault::EndOfLast) { end } else { end.max(period.end) };
-        *expires = Some(expires_at(now, period, last));
+        *expires = Some(expires_at(now, period, end.max(period.end)));
     }
 
     /// Returns the owners under a lock key that is shared, and when it expires.
-    fn owners(&mut self, lock: &[u8]) -> Option<(&mut SortedSet, &mut Option<u64>)> {
+    pub(super) fn owners(&mut self, lock: &[u8]) -> Option<(&mut SortedSet, &mut Option<u64>)> {
         let entry = self.keys.get_mut(lock)?;
         let Content::Sorted(owners) = &mut entry.value else { return None };
         Some((owners, &mut entry.expires))
@@ -195,7 +176,7 @@ impl Store {
         (fence, fence_ttl): (u64, Duration),
     ) -> Result<Reply, Failure> {
         let Found::Shared(period) = self.found(now, &request.keys.lock) else { return Ok(Reply::Refused) };
-        let is_of_it = period.fence <= granted || planted(Fault::ConfirmWithoutPeriod);
+        let is_of_it = period.fence <= granted;
         if !self.owns(&request.keys.lock, period, &request.keys.member(&request.token)) || !is_of_it {
             return Ok(Reply::Refused);
         }
@@ -225,7 +206,7 @@ impl Store {
         if !self.owns(lock, period, &member) {
             return Reply::Absent;
         }
-        if period.fence > mine && !planted(Fault::ExtendWithoutPeriod) {
+        if period.fence > mine {
             return Reply::Ahead(period.fence);
         }
         self.join(now, lock, period, &member, ttl);
@@ -249,7 +230,7 @@ impl Store {
         let last = self.last_fence(fence)?;
         match found {
             Found::Shared(period) => self.join(now, lock, period, &member, ttl),
-            _ if last > level && !planted(Fault::RestoreWithoutFence) => return Ok(Reply::Refused),
+            _ if last > level => return Ok(Reply::Refused),
             _ => self.begin(now, lock, mine, &member, ttl),
         }
         if last <= level {
@@ -286,7 +267,7 @@ impl Store {
         owners.put(end, &member);
         self.join(now, lock, period, &member, ttl);
         self.lengthen(now, &request.keys.fence, fence_ttl, false);
-        if period.fence > level && !planted(Fault::RekeyByToken) { Reply::Ahead(period.fence) } else { Reply::Extended }
+        if period.fence > level { Reply::Ahead(period.fence) } else { Reply::Extended }
     }
 
     fn release_shared(&mut self, now: u64, request: &Request, asks: bool) -> Reply {
@@ -302,7 +283,7 @@ impl Store {
         owners.drop_past(period);
         owners.remove(&member);
         let last = owners.ends().map(|(end, _)| end).next_back();
-        if let Some(last) = last.filter(|_| !planted(Fault::ReleaseForAll)) {
+        if let Some(last) = last {
             *expires = Some(expires_at(now, period, last));
             let waiting = if asks { self.waiting(want).unwrap_or(0) } else { 0 };
             return Reply::Deleted { waiting };
@@ -335,16 +316,7 @@ impl Entry {
         let fence = period.strip_prefix(SHARED).filter(|digits| leading_digits(digits).len() == digits.len());
         let fence = number(fence?).filter(|fence| FENCES.contains(fence))?;
         let (end, _) = highest.next().filter(|(end, _)| is_finite(*end))?;
-        let now = if planted(Fault::EndsByTime) { score(now / MILLISECOND) } else { end - left };
-        Some(Period { fence, now, end })
-    }
-
-    /// Drops the past members of any sorted set; a fault.
-    fn drop_past_of_anybody(&mut self, now: u64) {
-        if let (Content::Sorted(owners), Some(expires)) = (&mut self.value, self.expires) {
-            let Some(end) = owners.ends().map(|(end, _)| end).next_back() else { return };
-            owners.remove_up_to(end - score(expires / MILLISECOND) + score(now / MILLISECOND));
-        }
+        Some(Period { fence, now: end - left, end })
     }
 
     /// Returns what an inspection shows, if a shared lock is here.
@@ -360,7 +332,7 @@ impl Entry {
 
 impl SortedSet {
     /// Returns the owners of a shared lock with their ends, the last one last.
-    fn ends(&self) -> impl DoubleEndedIterator<Item = (Score, &[u8])> {
+    pub(super) fn ends(&self) -> impl DoubleEndedIterator<Item = (Score, &[u8])> {
         self.members().filter(|(end, _)| is_finite(*end))
     }
 
@@ -379,15 +351,15 @@ fn is_finite(score: Score) -> bool {
 }
 
 /// Returns when a key expires, in microseconds on the node's clock, that lives until `end` on its own one.
-fn expires_at(now: u64, period: Period, end: Score) -> u64 {
+pub(super) fn expires_at(now: u64, period: Period, end: Score) -> u64 {
     (now / MILLISECOND).saturating_add_signed(end - period.now) * MILLISECOND
 }
 
 /// Returns a time on the node's clock as a score.
-fn score(millis: u64) -> Score {
+pub(super) fn score(millis: u64) -> Score {
     Score::try_from(millis).unwrap_or(INFINITE - 1)
 }
 
-fn millis(duration: Duration) -> Score {
+pub(super) fn millis(duration: Duration) -> Score {
     Score::try_from(duration.as_millis()).unwrap_or(INFINITE - 1)
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Content, Store, is_of, micros};
-use crate::fault::{Fault, planted};
 use crate::protocol::request::{Keys, Reply, Request, Wants};
 
 /// How long a bell remembers its last ring.
@@ -59,10 +58,10 @@ impl Store {
             if asks { self.end_line(&request.keys.want) } else { 0 }
         } else {
             let until = now + micros(rest);
-            if planted(Fault::LeaveLengthens) || entry.expires.is_none_or(|expires| expires > until) {
+            if entry.expires.is_none_or(|expires| expires > until) {
                 entry.expires = Some(until);
             }
-            if is_held && !planted(Fault::LeaveForgotten) {
+            if is_held {
                 value[..left.len()].copy_from_slice(&left);
             }
             if asks && request.keys.bell().is_some() { self.waiting(&request.keys.want).unwrap_or(0) } else { 0 }

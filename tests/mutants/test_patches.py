@@ -1,0 +1,29 @@
+"""Each patch still fits the tree, and names what finds it. `make planted` plants them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from mutants.patches import ROOT, Patch, patches
+
+STORIES = ROOT / "tests" / "simulation" / "tests"
+
+
+@pytest.mark.parametrize("patch", patches(), ids=lambda patch: patch.name)
+def test_patch_fits_and_names_what_finds_it(patch: Patch) -> None:
+    checked = patch.apply(ROOT, "--check")
+    assert not checked.returncode, f"{patch.path.name} does not fit any more:\n{checked.stderr}"
+    assert patch.files
+    assert all(name.startswith("core/src/") for name in patch.files), "it breaks the engine"
+    assert (patch.seed is None) != (patch.story is None), "a seed or a story finds it"
+    assert patch.what.endswith(".")
+    re.compile(patch.shows)
+    if patch.story is not None:
+        module, _, name = patch.story.rpartition("::")
+        assert f"fn {name}()" in (STORIES / f"{module}.rs").read_text(encoding="utf-8"), "no such story"
+
+
+def test_some_are_planted_by_make_test() -> None:
+    assert any(patch.is_sample for patch in patches())
