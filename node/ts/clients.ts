@@ -6,8 +6,8 @@
  * login, the keys or the checks of TLS, and cannot be carried over, is refused.
  */
 
-import type { Credentials, Login } from "./credentials.js";
 import { LockInvalidArgument } from "./errors.js";
+import type { Credentials, Login } from "./options.js";
 
 /**
  * A client of ioredis (`Redis`, `Cluster`) or of node-redis (`createClient`), or the options that one is made with, such

@@ -2,24 +2,9 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { types } from "node:util";
 import { type LoginRequest, LoginRequests, Provider as NativeProvider } from "#native";
 import { keepThrown, LockInvalidArgument } from "./errors.js";
+import type { Credentials, Login } from "./options.js";
 import { article, TEXT } from "./validate.js";
 import { wakeable } from "./wake.js";
-
-/** A user and a password for the nodes, as {@link Credentials} return them. */
-export interface Login {
-  /** The user; default "", the default user. */
-  readonly username?: string | null | undefined;
-  /** The password, or a token; not empty. */
-  readonly password: string;
-  /**
-   * How long the servers accept this login, in milliseconds from the call of the function; by default it has no end. The
-   * function is called again at 70 to 80 % of this time.
-   */
-  readonly expiresIn?: number | null | undefined;
-}
-
-/** A function that returns logins; see {@link ClientOptions.credentials}. */
-export type Credentials = () => Login | PromiseLike<Login>;
 
 /** A login of the right types. */
 interface Checked {

@@ -1,8 +1,8 @@
 /** Elections: of many candidates, at most one leads. */
 
-import type { LockOptions, Redlock } from "./client.js";
 import { LockInvalidArgument, LockLost, LockUnavailable } from "./errors.js";
 import type { Lock } from "./lock.js";
+import type { LockOptions } from "./options.js";
 import { checkedOptions, LOCK_OPTIONS } from "./validate.js";
 
 /**
@@ -13,6 +13,20 @@ import { checkedOptions, LOCK_OPTIONS } from "./validate.js";
 export type ElectionOptions = Pick<LockOptions, (typeof OPTIONS)[number]>;
 
 const OPTIONS = ["ttl", "margin", "nodeTimeout", "restartDelay", "fenceTtl", "label"] as const;
+
+/** What an election uses of its client. */
+interface Client {
+  lock(name: string | Uint8Array, options: LockOptions): Lock;
+  inspect(name: string | Uint8Array): Promise<View>;
+}
+
+/** What it uses of an inspection. */
+interface View {
+  readonly state: string;
+  readonly label: string | null;
+  readonly fence: number | null;
+  readonly nodes: readonly unknown[];
+}
 
 /** A leader, as the nodes show it. */
 export interface Leader {
@@ -40,12 +54,12 @@ export interface Leader {
  * ```
  */
 export class Election {
-  readonly #client: Redlock;
+  readonly #client: Client;
   readonly #name: string | Uint8Array;
   readonly #options: LockOptions;
   readonly #stopping = new AbortController();
 
-  private constructor(client: Redlock, name: string | Uint8Array, options: LockOptions) {
+  private constructor(client: Client, name: string | Uint8Array, options: LockOptions) {
     if (options === undefined) {
       throw new LockInvalidArgument(
         'a client makes elections: redlock.election("name"), or election("name") with the default client',
@@ -58,7 +72,7 @@ export class Election {
   }
 
   /** @internal */
-  static of(client: Redlock, name: string | Uint8Array, options: ElectionOptions | undefined): Election {
+  static of(client: Client, name: string | Uint8Array, options: ElectionOptions | undefined): Election {
     const given = checkedOptions<LockOptions>(options, LOCK_OPTIONS) ?? {};
     for (const option of Object.keys(given)) {
       if (OPTIONS.some((known) => known === option)) continue;

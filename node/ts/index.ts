@@ -13,34 +13,23 @@
  * @packageDocumentation
  */
 
-import {
-  type AttachOptions,
-  type ClientOptions,
-  type Diagnosis,
-  type LockOptions,
-  type LockView,
-  type NameOptions,
-  Redlock,
-} from "./client.js";
+import { type AttachOptions, type Diagnosis, type LockView, Redlock } from "./client.js";
 import type { Nodes } from "./clients.js";
 import type { Election, ElectionOptions } from "./election.js";
 import type { Lock } from "./lock.js";
 import { type Locked, wrap } from "./locked.js";
+import type { ClientOptions, LockOptions, NameOptions } from "./options.js";
 
 export {
   type AttachOptions,
-  type ClientOptions,
   type Diagnosis,
   type Finding,
   type Level,
-  type LockOptions,
   type LockView,
-  type NameOptions,
   type NodeView,
   Redlock,
 } from "./client.js";
 export type { RedisClient } from "./clients.js";
-export type { Credentials, Login } from "./credentials.js";
 export { Election, type ElectionOptions, type Leader } from "./election.js";
 export {
   type ErrorCode,
@@ -61,6 +50,7 @@ export {
 export type { RedlockEvent } from "./events.js";
 export { type AcquireOptions, Lock, type TryOptions } from "./lock.js";
 export type { Locked, LockedOptions, NameOf } from "./locked.js";
+export type { ClientOptions, Credentials, LockOptions, Login, NameOptions } from "./options.js";
 export { countByName, type Histogram, type Metric, openMetrics, type Point, stats } from "./stats.js";
 
 let client: Redlock | undefined;

@@ -1,8 +1,8 @@
 /** Functions whose calls run under a lock. */
 
-import type { NameOptions, Redlock } from "./client.js";
 import { LockInvalidArgument, LockTimeout } from "./errors.js";
 import type { Lock } from "./lock.js";
+import type { NameOptions } from "./options.js";
 import { BOOLEAN, COUNT, checked, NAME_OPTIONS } from "./validate.js";
 
 /** The options of a function that runs under a lock: those of its locks, and its own. */
@@ -52,6 +52,13 @@ export interface Locked {
   ): (this: T, ...args: A) => Promise<Awaited<R> | undefined>;
 }
 
+/** What makes the locks. */
+interface Client {
+  lock(name: string | Uint8Array, options: NameOptions): Lock;
+  lockAll(names: readonly (string | Uint8Array)[], options: NameOptions): Lock;
+  semaphore(name: string | Uint8Array, permits: number, options: NameOptions): Lock;
+}
+
 type Call = (this: unknown, ...args: unknown[]) => unknown;
 
 /**
@@ -61,7 +68,7 @@ type Call = (this: unknown, ...args: unknown[]) => unknown;
  * @internal
  */
 // biome-ignore lint/suspicious/noExplicitAny: the overloads of `Locked` say what it returns.
-export function wrap(client: () => Redlock, name: unknown, options: unknown, fn: unknown): any {
+export function wrap(client: () => Client, name: unknown, options: unknown, fn: unknown): any {
   if (typeof fn !== "function") {
     throw new LockInvalidArgument("locked(name, options, fn) takes the function last; without options, pass undefined");
   }

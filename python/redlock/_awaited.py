@@ -48,7 +48,7 @@ class Body(Generic[R]):
 _TAKER = "a lock of redlock.asyncio"
 
 
-class Lock(OnlyAsyncWith, _native.Handle):
+class Lock(OnlyAsyncWith, _calls.Watched):
     """A lock by name, for asyncio; see `redlock.Lock`. `Redlock.lock`, `lock_all` and `semaphore` make one.
 
     `async with` acquires on entry and releases on exit. If the lock is lost meanwhile, the task that runs the body is

@@ -13,15 +13,22 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from redlock import _native
 from redlock.diagnosis import Diagnosis
 from redlock.errors import LockLost, RedlockError
 from redlock.inspection import LockView
 
-if TYPE_CHECKING:
-    from redlock._awaited import Lock
+
+class Watched(_native.Handle):
+    """A lock whose losses a queue reports."""
+
+    __slots__ = ()
+
+    def _lost(self, error: LockLost) -> None:
+        """Hear of a loss, once."""
+        raise NotImplementedError
 
 
 class Queue(_native.Queue):
@@ -37,7 +44,7 @@ class Queue(_native.Queue):
         """By the number of a call, the future for when it is ready: true if there is no result to take."""
         self.reference = weakref.ref(self)
         """For those that may not keep the queue."""
-        self._locks: dict[int, weakref.ref[Lock]] = {}
+        self._locks: dict[int, weakref.ref[Watched]] = {}
         # The loop keeps the context of a reader, so this is an empty one, and not that of a task.
         contextvars.Context().run(loop.add_reader, self.fileno(), self._ready)
         sockets = self.sockets()
@@ -79,7 +86,7 @@ class Queue(_native.Queue):
         self._locks.pop(number, None)
         self.cancel(number)
 
-    def tell(self, lock: "Lock") -> int:
+    def tell(self, lock: Watched) -> int:
         """Notify `lock` of its losses. Returns the number of this watch, which `forget` ends."""
         number = self.watch(lock)
         self._locks[number] = weakref.ref(lock)

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Never, Self, cast
 
 from redlock import _losses, _native
-from redlock.blocking import Lock as BlockingLock
+from redlock._blocking_lock import Lock as BlockingLock
 from redlock.diagnosis import Diagnosis
 from redlock.errors import LockLost, LockTimeout, RedlockError
 from redlock.inspection import LockView

@@ -211,7 +211,7 @@ def test_python_signatures() -> None:
 
 @pytest.mark.parametrize(("owner", "scope"), [("LockOptions", "Lock"), ("ClientOptions extends LockOptions", "Client")])
 def test_node_options(owner: str, scope: str) -> None:
-    members = between("node/ts/client.ts", f"\nexport interface {owner} {{\n")
+    members = between("node/ts/options.ts", f"\nexport interface {owner} {{\n")
     found = re.findall(r"\*/\n  readonly (\w+)\?: (.+) \| null \| undefined;", members)
     expected = {option.camel: option.kind for option in OPTIONS if option.scope == scope}
     assert_typed(found, expected | functions(scope), NODE_TYPES | {"Function": "Credentials"})

@@ -1,4 +1,5 @@
-//! The folders of `core/src` form layers: imports point downwards only, and no files import each other in a circle.
+//! The folders of `core/src` form layers: imports point downwards only, and no files import each other in a circle, nor do
+//! those of the packages for Python and Node.
 //!
 //! This reads the sources as text: every path that begins with `crate::`, `super::` or a module beside it counts, outside of
 //! tests. A path is of the file that defines the longest module in it.
@@ -222,6 +223,52 @@ fn imports_form_no_circle() {
     for package in ["core", "python", "node"] {
         let found = circles(&imports_of(package));
         assert!(found.is_empty(), "these import each other in {package}/src: {found:#?}");
+    }
+}
+
+/// The names after `from "./`, without the end of a file.
+fn typescript(line: &str) -> Vec<&str> {
+    let name = line.split_once("from \"./").and_then(|(_, name)| name.split_once('.'));
+    name.map(|(name, _)| name).into_iter().collect()
+}
+
+/// The modules of the package in `from redlock import a, b` and `from redlock.a import B`.
+fn python(line: &str) -> Vec<&str> {
+    let Some(rest) = line.trim_start().strip_prefix("from redlock") else { return Vec::new() };
+    match rest.split_once(" import ") {
+        Some(("", names)) => names.split([',', ' ']).collect(),
+        Some((module, _)) => module.strip_prefix('.').into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// What each file of a folder imports from others of it, by the names in its lines.
+fn face_imports(folder: &str, endings: &[&str], names: fn(&str) -> Vec<&str>) -> Imports {
+    let folder = source_dir().join("../..").join(folder);
+    let files: Sources = endings.iter().flat_map(|ending| sources(&folder, ending)).collect();
+    let stem = |file: &str| file.split('.').next().unwrap_or(file).to_owned();
+    let by_stem: BTreeMap<String, &String> = files.keys().map(|file| (stem(file), file)).collect();
+    let of = |(file, text): (&String, &String)| {
+        let others = text.lines().flat_map(names).filter_map(|name| by_stem.get(name));
+        (file.clone(), others.filter(|other| **other != file).map(|other| (*other).clone()).collect())
+    };
+    files.iter().map(of).collect()
+}
+
+#[test]
+fn no_files_of_a_face_import_each_other_in_a_circle() {
+    let typescript = face_imports("node/ts", &["ts", "mts"], typescript);
+    let python = face_imports("python/redlock", &["py", "pyi"], python);
+    assert!(
+        typescript["client.ts"].contains("options.ts") && python["asyncio.py"].contains("_calls.py"),
+        "they are read"
+    );
+    for (folder, imports) in [("node/ts", typescript), ("python/redlock", python)] {
+        assert!(circles(&imports).is_empty(), "{folder}: {:#?}", circles(&imports));
+    }
+    for folder in ["node/src", "python/src"] {
+        let found = circles(&imports(&sources(&source_dir().join("../..").join(folder), "rs")));
+        assert!(found.is_empty(), "{folder}: {found:#?}");
     }
 }
 
