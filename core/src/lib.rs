@@ -102,6 +102,13 @@
 //! [options]: https://redlock-rs.github.io/redlock/latest/reference/options/
 //! [safe]: https://redlock-rs.github.io/redlock/latest/concepts/is-redlock-safe/
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(all(feature = "__simulation", feature = "testing", feature = "cli")),
+    allow(
+        dead_code,
+        reason = "what only one feature calls stands beside what it calls, and all are built together in tests"
+    )
+)]
 
 // Five files to read first: acquire/mod.rs, acquire/attempt.rs, protocol/quorum.rs, net/round.rs and hold/lease.rs.
 // docs/architecture.md is the map of all others.
@@ -126,7 +133,7 @@ mod options;
 mod process;
 mod protocol;
 mod sys;
-#[cfg(any(feature = "testing", feature = "simulation"))]
+#[cfg(any(feature = "testing", feature = "__simulation"))]
 pub mod testing;
 
 pub use api::blocking;

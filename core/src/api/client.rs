@@ -17,7 +17,6 @@ use crate::credentials::{Credentials, Provider};
 use crate::error::Error;
 use crate::options::Options;
 use crate::process::Process;
-#[cfg(feature = "simulation")]
 use crate::process::nodes::NodeSet;
 use crate::protocol::name::Name;
 use crate::protocol::shape::Shape;
@@ -177,7 +176,6 @@ impl Redlock {
     }
 
     /// Makes a lock as [`Redlock::attach`] does, whose text stays good: it does not take the lock from others who have it.
-    #[cfg(feature = "cli")]
     pub(crate) fn attach_again(&self, text: &str) -> Lock {
         Lock::new(Arc::clone(&self.0), Shape::of_detached(text, self.0.prefix()).keeping_token())
     }
@@ -344,7 +342,6 @@ impl Redlock {
         self.0.shown_addresses()
     }
 
-    #[cfg(feature = "simulation")]
     pub(crate) fn simulated(process: Arc<Process>, set: Arc<NodeSet>, options: Options) -> Self {
         let addresses = Addresses::from_env_value(None).expect("the default address is valid");
         Self(Arc::new(Session::new((addresses, Origin::Argument), options, ProcessLocal::new(process, Some(set)))))

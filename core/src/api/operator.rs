@@ -322,7 +322,6 @@ impl fmt::Debug for Holding {
 
 /// What became of a holding that was to be released.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only the command line shows the figures"))]
 pub(crate) enum Removal {
     /// A quorum of nodes does not have it any more, and some of them had it until now.
     Released {

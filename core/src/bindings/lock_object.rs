@@ -28,9 +28,7 @@ use tokio::runtime::Id;
 use crate::acquire::thread::{Caller, Stop, acquire_unless, drive_unless};
 use crate::api::inspect;
 use crate::api::lock::{Lock, ignore_unconfirmed};
-#[cfg(feature = "testing")]
-use crate::error::LostReason;
-use crate::error::{Error, ErrorKind, Waited};
+use crate::error::{Error, ErrorKind, LostReason, Waited};
 use crate::hold;
 use crate::hold::detach::{Detaching, detach};
 use crate::hold::lease::{Lease, LossCallback};
@@ -218,7 +216,6 @@ impl LockObject {
     /// # Errors
     ///
     /// `not_held` before an acquire and after a release; `invalid_argument` for an unknown reason.
-    #[cfg(feature = "testing")]
     pub fn lose(&self, reason: &str) -> Result<(), Error> {
         let known = LostReason::ALL.into_iter().find(|known| known.as_str() == reason).ok_or_else(|| {
             let all = LostReason::ALL.map(LostReason::as_str).join(", ");

@@ -38,10 +38,8 @@ use crate::net::logins::Logins;
 use crate::net::node::cluster::servers::ServerAccess;
 use crate::net::node::endpoint::{Endpoint, Endpoints};
 use crate::net::node::list::NodeLists;
-#[cfg(feature = "testing")]
 use crate::net::node::memory::MemoryNode;
 use crate::net::node::sentinels::SentinelAccess;
-#[cfg(feature = "simulation")]
 use crate::net::node::simulated::SimulatedSockets;
 use crate::net::node::{Cluster, MemoryNodes, Node, Sentinels};
 use crate::process::environment::Environment;
@@ -68,7 +66,6 @@ pub(crate) struct Process {
     memory: MemoryNodes,
     sentinels: Mutex<HashMap<Address, Arc<Sentinels>>>,
     clusters: Mutex<HashMap<Address, Arc<Cluster>>>,
-    #[cfg(feature = "simulation")]
     sockets: Option<Arc<dyn SimulatedSockets>>,
 }
 
@@ -107,13 +104,11 @@ impl Process {
             memory: MemoryNodes::default(),
             sentinels: Mutex::default(),
             clusters: Mutex::default(),
-            #[cfg(feature = "simulation")]
             sockets: None,
         }
     }
 
     /// Makes it reach the servers of a simulation.
-    #[cfg(feature = "simulation")]
     pub(crate) fn with_sockets(self, sockets: Arc<dyn SimulatedSockets>) -> Self {
         Self { sockets: Some(sockets), ..self }
     }
@@ -167,7 +162,6 @@ impl Process {
         cluster: Option<Arc<Cluster>>,
     ) -> Result<Node, Error> {
         let sentinels = self.sentinels(address)?;
-        #[cfg(feature = "simulation")]
         if let Some(node) = self.sockets.as_ref().and_then(|sockets| sockets.node(address.target(), sentinels.as_ref()))
         {
             return Ok(Node::Simulated(node));
@@ -208,9 +202,7 @@ impl Process {
         Ok(Some(cluster))
     }
 
-    #[cfg_attr(not(feature = "simulation"), allow(clippy::unused_self, reason = "a simulation has others"))]
     fn server_access(&self, address: &Address, logins: Option<&Arc<Logins>>) -> Result<Option<ServerAccess>, Error> {
-        #[cfg(feature = "simulation")]
         if let Some(sockets) = &self.sockets {
             return Ok(sockets.servers(address.target()));
         }
@@ -241,9 +233,7 @@ impl Process {
         Ok(Some(sentinels))
     }
 
-    #[cfg_attr(not(feature = "simulation"), allow(clippy::unused_self, reason = "a simulation has others"))]
     fn sentinel_access(&self, address: &Address) -> Result<Option<SentinelAccess>, Error> {
-        #[cfg(feature = "simulation")]
         if let Some(sockets) = &self.sockets {
             return Ok(sockets.sentinels(address.target()));
         }
@@ -251,7 +241,6 @@ impl Process {
     }
 
     /// Returns the node in memory with this name.
-    #[cfg(feature = "testing")]
     pub(crate) fn memory_node(&self, name: &str) -> MemoryNode {
         self.memory.named(name)
     }
@@ -359,7 +348,6 @@ mod tests {
         assert!(!is_barred_by(&set(&other, "redis://a"), "5"), "another process, as a forked child is");
     }
 
-    #[cfg(feature = "simulation")]
     mod virtual_time {
         use std::future::{Future, pending};
         use std::pin::Pin;

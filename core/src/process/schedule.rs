@@ -306,7 +306,6 @@ impl Schedule {
     }
 
     /// Drops all that is due, because the background has ended. It holds the process, which holds the schedule.
-    #[cfg(feature = "simulation")]
     pub(crate) fn clear(&self) {
         let due = std::mem::take(&mut self.entries().map);
         drop(due);

@@ -88,7 +88,6 @@ impl Shape {
     }
 
     /// Returns the shape of a detached lock that is attached with the token that it has.
-    #[cfg(feature = "cli")]
     pub(crate) fn keeping_token(mut self) -> Self {
         if let Self::Detached(_, Ok(detached)) = &mut self {
             Arc::make_mut(detached).keeps_token = true;

@@ -66,7 +66,6 @@ impl Background {
     }
 
     /// Uses an existing runtime, for a simulation.
-    #[cfg(feature = "simulation")]
     pub(crate) const fn on(runtime: Handle) -> Self {
         Self(Mutex::new(Some(Started { runtime, inbox: None })))
     }

@@ -4,12 +4,12 @@
 //! a suspend, and a monotonic clock that stops would not notice. Wall time serves only the proposal of a fence. No
 //! promise depends on it while the nodes keep their fence keys.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-#[cfg(feature = "simulation")]
-use std::{fmt, sync::Arc};
 #[cfg(target_os = "linux")]
 use std::{io, os::fd::OwnedFd};
 
@@ -66,7 +66,6 @@ pub(crate) enum Clock {
     /// The operating system's clocks and tokio's timers.
     System,
     /// Virtual time.
-    #[cfg(feature = "simulation")]
     Simulated(SimulatedClock),
 }
 
@@ -75,7 +74,6 @@ impl Clock {
     pub(crate) fn now(&self) -> Moment {
         match self {
             Self::System => Moment(boottime_nanos()),
-            #[cfg(feature = "simulation")]
             Self::Simulated(clock) => Moment(clock.0.monotonic_nanos()),
         }
     }
@@ -87,7 +85,6 @@ impl Clock {
                 let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
                 micros(now.tv_sec, now.tv_nsec)
             }
-            #[cfg(feature = "simulation")]
             Self::Simulated(clock) => clock.0.wall_micros(),
         }
     }
@@ -105,12 +102,11 @@ impl Clock {
 
     /// Sleeps for `duration`. Cancel safe.
     pub(crate) async fn sleep(&self, duration: Duration) {
-        #[cfg(feature = "simulation")]
-        if let Self::Simulated(clock) = self {
-            return clock.0.sleep(duration).await;
+        match self {
+            #[expect(clippy::disallowed_methods, reason = "this file owns sleeping")]
+            Self::System => tokio::time::sleep(duration).await,
+            Self::Simulated(clock) => clock.0.sleep(duration).await,
         }
-        #[expect(clippy::disallowed_methods, reason = "this file owns sleeping")]
-        tokio::time::sleep(duration).await;
     }
 
     /// Returns the output of `future` if it is ready within `limit`. As cancel safe as `future`, which the caller pins:
@@ -185,7 +181,6 @@ impl Alarm {
                         |error| log!(CLOCK_POLLED, %error, "no suspend-aware timer available; checking every 250 ms"),
                     )
                     .ok(),
-                #[cfg(feature = "simulation")]
                 Clock::Simulated(_) => None,
             },
         }
@@ -263,12 +258,10 @@ fn micros(seconds: i64, nanos: i64) -> u64 {
 }
 
 /// Virtual time for a simulation.
-#[cfg(feature = "simulation")]
 #[derive(Clone)]
 pub(crate) struct SimulatedClock(pub(crate) Arc<dyn SimulatedTime>);
 
 /// The operations of a simulated clock.
-#[cfg(feature = "simulation")]
 pub(crate) trait SimulatedTime: Send + Sync {
     /// Reads the process's suspend-aware clock, in nanoseconds.
     fn monotonic_nanos(&self) -> u64;
@@ -278,7 +271,6 @@ pub(crate) trait SimulatedTime: Send + Sync {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-#[cfg(feature = "simulation")]
 impl fmt::Debug for SimulatedClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SimulatedClock")

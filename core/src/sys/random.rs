@@ -3,8 +3,8 @@
 //! Every draw comes from the operating system. This process has no generator whose state a fork could copy, so two
 //! processes never draw the same token.
 
-#[cfg(feature = "simulation")]
-use std::{fmt, sync::Arc};
+use std::fmt;
+use std::sync::Arc;
 
 /// A source of random bits.
 #[derive(Clone, Debug)]
@@ -12,7 +12,6 @@ pub(crate) enum Random {
     /// The operating system's generator.
     System,
     /// A seeded generator, so that a seed repeats a run.
-    #[cfg(feature = "simulation")]
     Simulated(SimulatedRandom),
 }
 
@@ -26,7 +25,6 @@ impl Random {
     pub(crate) fn fill(&self, bytes: &mut [u8]) {
         match self {
             Self::System => getrandom::fill(bytes).expect("the operating system has no randomness"),
-            #[cfg(feature = "simulation")]
             Self::Simulated(source) => (source.0)(bytes),
         }
     }
@@ -45,15 +43,12 @@ pub(crate) fn unit(bits: u32) -> f64 {
 }
 
 /// A seeded source for a simulation.
-#[cfg(feature = "simulation")]
 #[derive(Clone)]
 pub(crate) struct SimulatedRandom(pub(crate) Arc<Fill>);
 
 /// Fills the slice it is given.
-#[cfg(feature = "simulation")]
 pub(crate) type Fill = dyn Fn(&mut [u8]) + Send + Sync;
 
-#[cfg(feature = "simulation")]
 impl fmt::Debug for SimulatedRandom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SimulatedRandom")

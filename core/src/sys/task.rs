@@ -9,15 +9,15 @@ use tokio::task::AbortHandle;
 
 /// Runs `task` on `runtime`.
 pub(crate) fn spawn(runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-    #[cfg(feature = "simulation")]
-    if let Some(stand_in) = simulated::stand_in(runtime) {
+    if cfg!(feature = "__simulation")
+        && let Some(stand_in) = simulated::stand_in(runtime)
+    {
         return stand_in.spawn(Box::pin(task));
     }
     runtime.spawn(task).abort_handle()
 }
 
 /// The stand-ins for runtimes in a simulation, which is one thread.
-#[cfg(feature = "simulation")]
 pub(crate) mod simulated {
     use std::cell::RefCell;
     use std::collections::HashMap;

@@ -47,16 +47,14 @@
 //!
 //! May import everything.
 
-#[cfg(feature = "testing")]
 mod memory_server;
-#[cfg(feature = "simulation")]
+#[cfg(feature = "__simulation")]
 #[doc(hidden)]
 #[path = "../../../tests/model/transitions.rs"]
 pub mod model;
-#[cfg(feature = "simulation")]
+#[cfg(feature = "__simulation")]
 #[doc(hidden)]
 #[path = "../../../tests/simulation/world/mod.rs"]
 pub mod simulation;
 
-#[cfg(feature = "testing")]
 pub use memory_server::MemoryServer;

@@ -1,7 +1,7 @@
 //! Servers that do one step wrong. Each fault changes what a request asks, the keys that it finds, or what it leaves and
 //! answers: the store itself does its own step as always. And what a simulation does to a store that no client can.
 
-#![cfg_attr(not(feature = "simulation"), allow(dead_code, unreachable_pub, reason = "tests of the store use a part"))]
+#![cfg_attr(not(feature = "__simulation"), allow(dead_code, unreachable_pub, reason = "tests of the store use a part"))]
 
 use std::cell::Cell;
 use std::sync::Arc;

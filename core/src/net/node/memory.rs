@@ -7,7 +7,7 @@ mod several;
 mod shared;
 mod slots;
 mod sorted_set;
-#[cfg(any(test, feature = "simulation"))]
+#[cfg(any(test, feature = "__simulation"))]
 #[path = "../../../../tests/simulation/world/tampering.rs"]
 pub(crate) mod tampering;
 
@@ -37,7 +37,6 @@ const WANT_KEEP: Duration = Duration::from_secs(5);
 const SECOND: u64 = 1_000_000;
 
 /// How far a clock can be moved, so that no time on it overflows: a century, in microseconds.
-#[cfg(feature = "testing")]
 const AHEAD_MAX: u64 = 100 * 366 * 86_400 * SECOND;
 
 /// The possible values of the SETNX protocol, in Unix seconds.
@@ -404,7 +403,6 @@ impl Store {
     }
 
     /// Deletes a key, as expiry or another client of the server could; for tests and faults.
-    #[cfg(any(test, feature = "simulation", feature = "testing"))]
     pub(crate) fn delete(&mut self, key: &[u8]) {
         self.keys.remove(key);
     }
@@ -618,7 +616,6 @@ fn notify(told: &[Weak<Line>], own: Option<&Arc<Line>>, key: &[u8]) {
 }
 
 /// What a test does to a node, and no client can. Connections hear of the keys that change, as those of a server do.
-#[cfg(feature = "testing")]
 impl MemoryNode {
     /// Executes a request of an owner outside of this process. With `seize`, whoever has the lock key loses it first.
     pub(crate) fn execute(&self, clock: &Clock, request: &Request, seize: bool) -> Result<(), Failure> {

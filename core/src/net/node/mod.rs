@@ -38,7 +38,6 @@ mod setup;
 #[cfg(test)]
 #[path = "../../../tests/unit/sharing.rs"]
 mod sharing;
-#[cfg(feature = "simulation")]
 pub(crate) mod simulated;
 #[cfg(test)]
 #[path = "../../../tests/unit/node.rs"]
@@ -51,7 +50,6 @@ use event::{EventSink, NodeEvent};
 use identity::{Identity, ServerInfo};
 pub(crate) use memory::MemoryNodes;
 pub(crate) use sentinels::Sentinels;
-#[cfg(feature = "simulation")]
 use simulated::{SimulatedNode, answers::SimulatedLink};
 use way::{Eval, OpenSlot};
 
@@ -65,7 +63,6 @@ pub(crate) enum Node {
     /// A store in this process.
     Memory(memory::MemoryNode),
     /// A node of a simulation.
-    #[cfg(feature = "simulation")]
     Simulated(SimulatedNode),
 }
 
@@ -95,7 +92,6 @@ impl Node {
         match self {
             Self::Redis(node) => node.sentinels(),
             Self::Memory(_) | Self::Cluster(_) => None,
-            #[cfg(feature = "simulation")]
             Self::Simulated(node) => node.sentinels(),
         }
     }
@@ -126,7 +122,6 @@ impl Node {
                 cluster.map_anew().await.and(Err(Failure::Unassigned))
             }
             Self::Memory(node) => Ok((Connection::Memory(node.connect(clock, events)), node.server_info())),
-            #[cfg(feature = "simulation")]
             Self::Simulated(node) => {
                 progress.enter(Phase::SetUp);
                 let (link, server_info) = node.connect(events).await?;
@@ -141,7 +136,6 @@ impl Node {
 pub(crate) enum Connection {
     Redis(redis::RedisConnection),
     Memory(memory::MemoryConnection),
-    #[cfg(feature = "simulation")]
     Simulated(Arc<dyn SimulatedLink>),
 }
 
@@ -153,7 +147,6 @@ impl Connection {
         let answer = match self {
             Self::Redis(connection) => connection.call(request, by).await,
             Self::Memory(connection) => connection.call(request),
-            #[cfg(feature = "simulation")]
             Self::Simulated(link) => link.call(request.clone(), by, OpenSlot::default()).await,
         };
         // A node does not report a change over the connection that made it, and a release behind an unanswered create
@@ -187,7 +180,6 @@ impl Connection {
         match self {
             Self::Redis(connection) => connection.call_in(request, Eval::Text, way).await,
             Self::Memory(_) => self.call(request, Eval::Text).await,
-            #[cfg(feature = "simulation")]
             Self::Simulated(link) => link.call(request.clone(), Eval::Text, way).await,
         }
     }
@@ -202,7 +194,6 @@ impl Connection {
         match self {
             Self::Redis(connection) => connection.reports_to(),
             Self::Memory(connection) => connection.reports_to(),
-            #[cfg(feature = "simulation")]
             Self::Simulated(link) => link.reports_to(),
         }
     }
@@ -245,7 +236,6 @@ impl Connection {
         match self {
             Self::Redis(connection) => keys::scan(connection, prefix, cursor, count).await,
             Self::Memory(connection) => connection.look(|store, now| keys::Step::last(store.keys(now, prefix))),
-            #[cfg(feature = "simulation")]
             Self::Simulated(_) => Ok(keys::Step::last(Vec::new())),
         }
     }
@@ -255,7 +245,6 @@ impl Connection {
         match self {
             Self::Redis(connection) => keys::read(connection, keys, asking).await,
             Self::Memory(connection) => keys::read_store(connection, keys),
-            #[cfg(feature = "simulation")]
             Self::Simulated(_) => Err(Failure::UnexpectedReply),
         }
     }
@@ -265,7 +254,6 @@ impl Connection {
         match self {
             Self::Redis(connection) => keys::delete(connection, keys, proof, asking).await,
             Self::Memory(connection) => keys::delete_from_store(connection, keys, proof),
-            #[cfg(feature = "simulation")]
             Self::Simulated(_) => Err(Failure::UnexpectedReply),
         }
     }
@@ -291,7 +279,6 @@ impl Connection {
         match (self, other) {
             (Self::Redis(one), Self::Redis(two)) => one.same(two),
             (Self::Memory(_), Self::Memory(_)) => true,
-            #[cfg(feature = "simulation")]
             (Self::Simulated(one), Self::Simulated(two)) => Arc::ptr_eq(one, two),
             _ => false,
         }

@@ -32,7 +32,6 @@ use super::pipeline::Pipeline;
 use super::refusal::{refusal, unrefused};
 use super::scripts::text;
 use super::setup::authentication;
-#[cfg(feature = "simulation")]
 use super::simulated::answers::SimulatedSentinels;
 use crate::address::{Address, Target, shown};
 use crate::error::Error;
@@ -104,7 +103,6 @@ pub(crate) enum SentinelAccess {
     /// Real ones.
     Dialed { dialers: Vec<Dialer>, login: LoginSource },
     /// Those of a simulation.
-    #[cfg(feature = "simulation")]
     Simulated(Arc<dyn SimulatedSentinels>),
 }
 
@@ -363,7 +361,6 @@ impl Sentinels {
     async fn ask_one(&self, index: usize, line: Option<Line>) -> One {
         let (dialers, login) = match &self.access {
             SentinelAccess::Dialed { dialers, login } => (dialers, login),
-            #[cfg(feature = "simulation")]
             SentinelAccess::Simulated(sentinels) => {
                 return sentinels.told(index).await.map(|told| (None, (told, Value::Nil)));
             }

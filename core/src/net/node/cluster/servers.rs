@@ -19,7 +19,6 @@ use crate::net::node::pipeline::{Answer, Pipeline};
 use crate::net::node::refusal::unrefused;
 use crate::net::node::scripts::text;
 use crate::net::node::setup::authentication;
-#[cfg(feature = "simulation")]
 use crate::net::node::simulated::answers::SimulatedServers;
 use crate::net::progress::Progress;
 use crate::net::tls::Tls;
@@ -33,7 +32,6 @@ pub(crate) enum ServerAccess {
     /// Redis or Valkey servers.
     Dialed(Box<Dialed>),
     /// Those of a simulation.
-    #[cfg(feature = "simulation")]
     Simulated(Arc<dyn SimulatedServers>),
 }
 
@@ -53,7 +51,6 @@ impl ServerAccess {
                 let answer = servers.ask(place, &["CLUSTER", "SLOTS"], clock).await?;
                 told_in(&answer, &place.host).ok_or(Failure::UnexpectedReply)
             }
-            #[cfg(feature = "simulation")]
             Self::Simulated(servers) => servers.slots(place).await,
         }
     }
@@ -72,7 +69,6 @@ impl ServerAccess {
                     former_replid: former_replid(info).to_owned(),
                 })
             }
-            #[cfg(feature = "simulation")]
             Self::Simulated(servers) => servers.standing(place).await,
         }
     }
@@ -81,7 +77,6 @@ impl ServerAccess {
     pub(super) fn tls_to(&self, host: &str) -> Result<Option<Arc<Tls>>, Error> {
         match self {
             Self::Dialed(servers) => servers.tls_to(host),
-            #[cfg(feature = "simulation")]
             Self::Simulated(_) => Ok(None),
         }
     }
