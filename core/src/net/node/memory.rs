@@ -85,17 +85,15 @@ impl Store {
     /// Executes `request` in one step.
     pub(crate) fn execute(&mut self, now: u64, request: &Request) -> Result<Reply, Failure> {
         self.expire(now);
-        if request.keys.are_several() {
-            return self.execute_on_several(now, request);
-        }
         if request.keys.are_shared() {
             return self.execute_on_shared(now, request);
         }
+        let are_several = request.keys.are_several();
         match &request.action {
             Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
-                match self.held(now, &request.token, &request.keys, *wants) {
+                match self.first_held(now, request, *wants) {
                     Some(held) => Ok(held),
-                    None => self.acquire(now, request, *proposal, *slack, (*ttl, *fence_ttl), label),
+                    None => self.acquire(now, request, (*proposal, *slack), (*ttl, *fence_ttl), label),
                 }
             }
             Action::Confirm { granted, fence, fence_ttl, label } => {
@@ -104,20 +102,24 @@ impl Store {
             Action::Extend { ttl, fence, fence_ttl, floor } => {
                 Ok(self.extend(now, request, (*fence, *floor), (*ttl, *fence_ttl)))
             }
-            Action::Release { asks } => Ok(self.release(request, *asks)),
-            Action::Leave { asks, rest } => Ok(self.leave(now, request, *asks, *rest)),
-            Action::Look { slots, wants, anyway } => Ok(self.look(now, request, slots, (*wants, *anyway))),
+            Action::Leave { asks, rest } if !are_several => Ok(self.leave(now, request, *asks, *rest)),
+            Action::Release { asks } | Action::Leave { asks, .. } => Ok(self.release(request, *asks)),
             Action::Restore { ttl, fence, level, fence_ttl, label } => {
-                self.restore(now, request, (*fence, *level), (*ttl, *fence_ttl), label)
+                let restore = if are_several { Self::restore_all } else { Self::restore };
+                restore(self, now, request, (*fence, *level), (*ttl, *fence_ttl), label)
             }
             Action::Rekey { former, ttl, fence, fence_ttl } => {
                 Ok(self.rekey(now, request, former, *fence, (*ttl, *fence_ttl)))
             }
-            Action::Inspect { asks } => Ok(self.seen(now, &request.keys, *asks)),
-            Action::Withdraw => Ok(self.withdraw(now, &request.keys)),
-            Action::Peek { wants } => {
-                Ok(self.held(now, &request.token, &request.keys, Some(*wants)).unwrap_or(Reply::FREE))
+            Action::Peek { wants } => Ok(self.first_held(now, request, Some(*wants)).unwrap_or(Reply::FREE)),
+            Action::Inspect { .. } | Action::Look { .. } if are_several => {
+                Ok(self.first_held(now, request, None).unwrap_or(Reply::FREE))
             }
+            Action::Look { slots, wants, anyway } => Ok(self.look(now, request, slots, (*wants, *anyway))),
+            Action::Inspect { asks } => Ok(self.seen(now, &request.keys, *asks)),
+            Action::Withdraw if are_several => Ok(Reply::Refused),
+            Action::Withdraw => Ok(self.withdraw(now, &request.keys)),
+            Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } if are_several => Err(Failure::UnexpectedReply),
             Action::SetnxAcquire { ttl } => Ok(self.setnx_acquire(now, &request.keys.lock, *ttl)),
             Action::SetnxRelease { expiry } => Ok(self.setnx_release(now, &request.keys.lock, *expiry)),
         }
@@ -159,62 +161,6 @@ impl Store {
         u32::try_from(count + 1).unwrap_or(u32::MAX)
     }
 
-    fn acquire(
-        &mut self,
-        now: u64,
-        request: &Request,
-        proposal: u64,
-        slack: Duration,
-        (ttl, fence_ttl): (Duration, Duration),
-        label: &str,
-    ) -> Result<Reply, Failure> {
-        let last = self.last_fence(&request.keys.fence)?;
-        if last >= FENCE_MAX {
-            return Err(Failure::of_code("FENCE"));
-        }
-        let fence = fence_above(now, proposal, slack, last);
-        self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_ttl);
-        self.set(now, &request.keys.lock, request.token.value(fence, label), ttl);
-        Ok(Reply::Granted(fence))
-    }
-
-    fn confirm(
-        &mut self,
-        now: u64,
-        request: &Request,
-        granted: &[u8],
-        (fence, fence_ttl): (u64, Duration),
-    ) -> Result<Reply, Failure> {
-        let holds = |entry: &Entry| matches!(&entry.value, Content::Text(value) if value == granted);
-        if !self.keys.get(&*request.keys.lock).is_some_and(holds) {
-            return Ok(Reply::Refused);
-        }
-        if self.last_fence(&request.keys.fence)? < fence {
-            self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_ttl);
-        }
-        Ok(Reply::Confirmed)
-    }
-
-    fn extend(
-        &mut self,
-        now: u64,
-        request: &Request,
-        (mine, floor): (u64, Option<u64>),
-        (ttl, fence_ttl): (Duration, Duration),
-    ) -> Reply {
-        let Some(entry) = self.keys.get(&*request.keys.lock) else { return Reply::Absent };
-        let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
-        let Some(granted) = granted(value, &request.token) else {
-            return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label));
-        };
-        if granted > mine {
-            return Reply::Ahead(granted);
-        }
-        self.lengthen(now, &request.keys.lock, ttl, true);
-        self.lengthen(now, &request.keys.fence, fence_ttl, false);
-        self.raise(now, &request.keys, floor, fence_ttl)
-    }
-
     /// Has the fence keys of an extended lock be at least `floor`, and answers the extension.
     fn raise(&mut self, now: u64, keys: &Keys, floor: Option<u64>, fence_ttl: Duration) -> Reply {
         let Some(floor) = floor else { return Reply::Extended };
@@ -228,17 +174,6 @@ impl Store {
             }
         }
         Reply::Raised
-    }
-
-    fn release(&mut self, request: &Request, asks: bool) -> Reply {
-        let Some(entry) = self.keys.get(&*request.keys.lock) else { return Reply::Absent };
-        let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
-        if !is_of(value, request.token.as_bytes()) {
-            return Reply::Foreign(None);
-        }
-        self.keys.remove(&*request.keys.lock);
-        let waiting = if asks { self.end_line(&request.keys.want) } else { 0 };
-        Reply::Deleted { waiting }
     }
 
     /// Ends the count of those who wait, and returns it.

@@ -1,44 +1,15 @@
-//! What the scripts for several names do, on a map: all of it, or nothing.
+//! What the scripts for one name and for several do, on a map: all of it, or nothing. Where the two differ, there are two
+//! of them.
 
 use std::time::Duration;
 
 use super::{Content, FENCE_MAX, Store, Value, WAITING_MAX, fence_above, granted, is_of};
 use crate::net::failure::Failure;
-use crate::protocol::request::{Action, Keys, Reply, Request, Wants};
+use crate::protocol::request::{Keys, Reply, Request, Wants};
 
 impl Store {
-    pub(super) fn execute_on_several(&mut self, now: u64, request: &Request) -> Result<Reply, Failure> {
-        match &request.action {
-            Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
-                match self.first_held(now, request, *wants) {
-                    Some(held) => Ok(held),
-                    None => self.acquire_all(now, request, (*proposal, *slack), (*ttl, *fence_ttl), label),
-                }
-            }
-            Action::Confirm { granted, fence, fence_ttl, label } => {
-                self.confirm_all(now, request, &request.token.value(*granted, label), (*fence, *fence_ttl))
-            }
-            Action::Extend { ttl, fence, fence_ttl, floor } => {
-                Ok(self.extend_all(now, request, (*fence, *floor), (*ttl, *fence_ttl)))
-            }
-            Action::Release { asks } | Action::Leave { asks, .. } => Ok(self.release_all(request, *asks)),
-            Action::Restore { ttl, fence, level, fence_ttl, label } => {
-                self.restore_all(now, request, (*fence, *level), (*ttl, *fence_ttl), label)
-            }
-            Action::Rekey { former, ttl, fence, fence_ttl } => {
-                Ok(self.rekey(now, request, former, *fence, (*ttl, *fence_ttl)))
-            }
-            Action::Peek { wants } => Ok(self.first_held(now, request, Some(*wants)).unwrap_or(Reply::FREE)),
-            Action::Inspect { .. } | Action::Look { .. } => {
-                Ok(self.first_held(now, request, None).unwrap_or(Reply::FREE))
-            }
-            Action::Withdraw => Ok(Reply::Refused),
-            Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } => Err(Failure::UnexpectedReply),
-        }
-    }
-
     /// Returns the answer about the first lock that is held.
-    fn first_held(&mut self, now: u64, request: &Request, wants: Option<Wants>) -> Option<Reply> {
+    pub(super) fn first_held(&mut self, now: u64, request: &Request, wants: Option<Wants>) -> Option<Reply> {
         let is_held = |keys: &Keys| self.keys.contains_key(&*keys.lock);
         let first = request.keys.each().position(is_held)?;
         let mut held = request.keys.each().skip(first);
@@ -49,7 +20,7 @@ impl Store {
         self.held(now, &request.token, keys, wants.filter(|_| counts))
     }
 
-    fn acquire_all(
+    pub(super) fn acquire(
         &mut self,
         now: u64,
         request: &Request,
@@ -72,7 +43,7 @@ impl Store {
         Ok(Reply::Granted(fence))
     }
 
-    fn confirm_all(
+    pub(super) fn confirm(
         &mut self,
         now: u64,
         request: &Request,
@@ -95,7 +66,7 @@ impl Store {
         Ok(Reply::Confirmed)
     }
 
-    fn extend_all(
+    pub(super) fn extend(
         &mut self,
         now: u64,
         request: &Request,
@@ -127,7 +98,7 @@ impl Store {
         self.raise(now, &request.keys, floor, fence_ttl)
     }
 
-    fn release_all(&mut self, request: &Request, asks: bool) -> Reply {
+    pub(super) fn release(&mut self, request: &Request, asks: bool) -> Reply {
         let (mut deleted, mut foreign, mut waiting) = (0, false, 0);
         for keys in request.keys.each() {
             match self.keys.get(&*keys.lock).map(|entry| &entry.value) {
@@ -149,7 +120,7 @@ impl Store {
         }
     }
 
-    fn restore_all(
+    pub(super) fn restore_all(
         &mut self,
         now: u64,
         request: &Request,
