@@ -79,9 +79,8 @@
 //!
 //! - `testing`: servers in memory that do what a test says, and locks that are lost on demand.
 //! - `metrics`: `publish_metrics`, for programs that export through the crate `metrics`.
-//! - `cli`: the program `redlock`.
 //!
-//! Nodes such as `memory://tests` need no server and no feature.
+//! The program `redlock` is a crate of its own, `redlock-cli`. Nodes such as `memory://tests` need no server and no feature.
 //!
 //! # Read on
 //!
@@ -114,9 +113,6 @@ mod address;
 mod api;
 #[doc(hidden)]
 pub mod bindings;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod cli;
 mod credentials;
 mod error;
 mod event;

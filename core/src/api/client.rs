@@ -177,7 +177,6 @@ impl Redlock {
     }
 
     /// Makes a lock as [`Redlock::attach`] does, whose text stays good: it does not take the lock from others who have it.
-    #[cfg(feature = "cli")]
     pub(crate) fn attach_again(&self, text: &str) -> Lock {
         Lock::new(Arc::clone(&self.0), Shape::of_detached(text, self.0.prefix()).keeping_token())
     }

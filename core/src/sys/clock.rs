@@ -22,11 +22,11 @@ use crate::sys::log::log;
 
 /// An instant on the suspend-aware clock, in nanoseconds since an origin that only this process knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(u64);
+pub struct Moment(u64);
 
 impl Moment {
     /// An instant that never comes: more than 500 years away.
-    pub(crate) const NEVER: Self = Self(u64::MAX);
+    pub const NEVER: Self = Self(u64::MAX);
 
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -37,7 +37,7 @@ impl Moment {
     }
 
     /// Returns this instant plus `duration`, `NEVER` on overflow.
-    pub(crate) fn after(self, duration: Duration) -> Self {
+    pub fn after(self, duration: Duration) -> Self {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))
     }
@@ -55,14 +55,14 @@ impl Moment {
     }
 
     /// Returns how long this instant is after `earlier`, zero if not after.
-    pub(crate) fn since(self, earlier: Self) -> Duration {
+    pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
 /// A source of time. Production has one kind; a simulation gives every process its own.
 #[derive(Clone, Debug)]
-pub(crate) enum Clock {
+pub enum Clock {
     /// The operating system's clocks and tokio's timers.
     System,
     /// Virtual time.
@@ -72,7 +72,7 @@ pub(crate) enum Clock {
 
 impl Clock {
     /// Reads the suspend-aware clock.
-    pub(crate) fn now(&self) -> Moment {
+    pub fn now(&self) -> Moment {
         match self {
             Self::System => Moment(boottime_nanos()),
             #[cfg(feature = "simulation")]
@@ -81,7 +81,7 @@ impl Clock {
     }
 
     /// Reads the wall clock, in microseconds since the Unix epoch.
-    pub(crate) fn wall_micros(&self) -> u64 {
+    pub fn wall_micros(&self) -> u64 {
         match self {
             Self::System => {
                 let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
@@ -93,7 +93,7 @@ impl Clock {
     }
 
     /// Sleeps until `until`, or returns at once if that is past. Cancel safe.
-    pub(crate) async fn sleep_until(&self, until: Moment) {
+    pub async fn sleep_until(&self, until: Moment) {
         if until == Moment::NEVER {
             return std::future::pending().await;
         }
@@ -104,7 +104,7 @@ impl Clock {
     }
 
     /// Sleeps for `duration`. Cancel safe.
-    pub(crate) async fn sleep(&self, duration: Duration) {
+    pub async fn sleep(&self, duration: Duration) {
         #[cfg(feature = "simulation")]
         if let Self::Simulated(clock) = self {
             return clock.0.sleep(duration).await;
@@ -167,7 +167,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// An alarm at an instant of the suspend-aware clock. After a suspend it rings as soon as the machine runs again on
 /// Linux, elsewhere within [`TICK`] of that. It serves one runtime, in which it is made.
 #[derive(Debug)]
-pub(crate) struct Alarm {
+pub struct Alarm {
     clock: Clock,
     #[cfg(target_os = "linux")]
     timer: Option<BootTimer>,
@@ -175,7 +175,7 @@ pub(crate) struct Alarm {
 
 impl Alarm {
     /// Makes an alarm in the runtime that will wait for it.
-    pub(crate) fn new(clock: &Clock) -> Self {
+    pub fn new(clock: &Clock) -> Self {
         Self {
             clock: clock.clone(),
             #[cfg(target_os = "linux")]
@@ -193,7 +193,7 @@ impl Alarm {
 
     /// Waits until `at` or less, so the caller must read the clock again. Waits for ever for [`Moment::NEVER`]. Cancel
     /// safe.
-    pub(crate) async fn ring(&self, at: Moment) {
+    pub async fn ring(&self, at: Moment) {
         if at == Moment::NEVER {
             return std::future::pending().await;
         }
@@ -265,7 +265,7 @@ fn micros(seconds: i64, nanos: i64) -> u64 {
 /// Virtual time for a simulation.
 #[cfg(feature = "simulation")]
 #[derive(Clone)]
-pub(crate) struct SimulatedClock(pub(crate) Arc<dyn SimulatedTime>);
+pub struct SimulatedClock(pub(crate) Arc<dyn SimulatedTime>);
 
 /// The operations of a simulated clock.
 #[cfg(feature = "simulation")]
