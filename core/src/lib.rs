@@ -105,9 +105,6 @@
 // Five files to read first: acquire/mod.rs, acquire/attempt.rs, protocol/quorum.rs, net/round.rs and hold/lease.rs.
 // docs/architecture.md is the map of all others.
 
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
-compile_error!("redlock supports Linux and macOS only: it needs a clock that keeps running while the machine sleeps");
-
 mod acquire;
 mod address;
 mod api;

@@ -397,6 +397,7 @@ pub async fn holding(redlock: &Redlock, name: &[u8], slot: Option<u32>) -> Resul
 
 impl Holding {
     /// Whether a key of somebody is on some node.
+    #[must_use]
     pub fn is_held(&self) -> bool {
         !self.proofs.is_empty() || self.is_data()
     }
@@ -407,6 +408,7 @@ impl Holding {
     }
 
     /// Returns why it is not deleted, if it is nobody's alone.
+    #[must_use]
     pub fn is_kept(&self) -> Option<&'static str> {
         let is_shared = self.view.state == LockState::Shared;
         let shared = "readers share it, and each of them ends with its own ttl";

@@ -235,6 +235,17 @@ fn every_file_says_what_it_is_for() {
 }
 
 #[test]
+fn only_what_asks_the_system_differs_between_systems() {
+    let asks = ["boot_time", "descriptor", "file_version", "host", "limits", "local_socket"];
+    let asks = asks.map(|question| format!("sys/{question}.rs"));
+    for (file, text) in sources(&source_dir(), "rs").into_iter().filter(|(file, _)| !asks.contains(file)) {
+        let found =
+            ["target_os", "(unix)", "std::os::", "rustix::"].into_iter().find(|mark| code(&text).contains(mark));
+        assert_eq!(found, None, "core/src/{file}: such questions are for {asks:?}");
+    }
+}
+
+#[test]
 fn every_folder_says_what_it_may_import() {
     for folder in LAYERS.iter().filter(|layer| source_dir().join(layer).is_dir()) {
         let text = fs::read_to_string(source_dir().join(folder).join("mod.rs")).expect("a folder has a mod.rs");
