@@ -1,7 +1,7 @@
 # `make help` lists the goals that have `## <group>: <what it does>` beside them. Everything runs as a normal user and
 # writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup build compile demo test by-hand gate test-all simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants fuzz dist clean
+.PHONY: help doctor setup build compile demo test by-hand gate test-all simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants fuzz fuzz-guided dist release clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -317,6 +317,11 @@ dist: ## release: Build everything that is published, and try it without this ch
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory $(MODULES) $(DIST) $(DIST_NODE) $(DIST_CARGO)
 	@$(BIN)/python tests dist.dist $(ARGS)
+
+# It has what CI cannot have: somebody's key.
+release: ## release: Make a release up to its signed tag (VERSION=0.2.0; ARGS=--dry only says what it would do)
+	@$(if $(VERSION),,echo 'make release VERSION=0.2.0'; exit 64)
+	@python3 tests/setup/release.py $(VERSION) $(ARGS)
 
 # The site has an environment and packages of its own, below target/: nothing else needs them.
 SITE_PYTHON := target/site-venv/.built
