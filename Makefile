@@ -97,7 +97,7 @@ $(FRAMEWORKS_NODE): tests/frameworks/node/package.json tests/frameworks/node/pac
 	touch $@
 
 $(DIST): tests/dist/requirements.txt | $(SERVER)
-	$(PIP) --no-deps -r $<
+	$(PIP) --no-deps --require-hashes -r $<
 	touch $@
 
 $(DIST_NODE): tests/dist/node/package.json tests/dist/node/package-lock.json
@@ -186,12 +186,18 @@ by-hand: ## try: Build the packages as their READMEs say, with `pip install` and
 	$(STEP) 'npm ci and npm run build' -- sh -c 'cd node && $(NPM) && npm run build'
 	@cd node && REDLOCK_URLS=memory://by-hand node -e 'require(".").lock("foo").tryAcquire().then((got) => console.log("Node:", got))'
 
+# Known vulnerabilities of dependencies, if this machine has cargo-deny and a copy of their list: the nightly workflow
+# always reads it.
+ADVISORIES := $(wildcard $(or $(CARGO_HOME),$(HOME)/.cargo)/advisory-dbs/*)
+DENY := $(or $(shell command -v cargo-deny),$(wildcard target/tools/bin/cargo-deny))
+
 # What fits into the time of the gate, besides `make test`.
 gate: test
 	@rm -f target/steps/times.txt
 	$(STEP) 'every case of what is promised' --show -- $(PYTEST) --all --take-turns $(addprefix tests/conformance/test_,pairs.py loss.py restart.py quorum.py)
 	$(STEP) 'chaos in a cluster' --show -- $(BIN)/python tests chaos.chaos --cluster --seconds 30 --seed 1
 	$(STEP) 'chaos with sentinels' --show -- $(BIN)/python tests chaos.chaos --sentinel --seconds 30 --seed 1
+	$(if $(and $(ADVISORIES),$(DENY)),$(STEP) 'advisories' -- $(DENY) --locked --offline check advisories)
 	$(TIMES) 1200
 
 # The model and the simulation go through so much that an optimised engine is worth its build.
