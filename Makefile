@@ -1,7 +1,7 @@
 # `make help` lists the goals that have `## <group>: <what it does>` beside them. Everything runs as a normal user and
 # writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup build compile demo test by-hand gate test-all simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants planted fuzz dist clean
+.PHONY: help doctor setup build compile demo test by-hand gate test-all simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants planted fuzz fuzz-guided dist release clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -97,7 +97,7 @@ $(FRAMEWORKS_NODE): tests/frameworks/node/package.json tests/frameworks/node/pac
 	touch $@
 
 $(DIST): tests/dist/requirements.txt | $(SERVER)
-	$(PIP) --no-deps -r $<
+	$(PIP) --no-deps --require-hashes -r $<
 	touch $@
 
 $(DIST_NODE): tests/dist/node/package.json tests/dist/node/package-lock.json
@@ -187,12 +187,18 @@ by-hand: ## try: Build the packages as their READMEs say, with `pip install` and
 	$(STEP) 'npm ci and npm run build' -- sh -c 'cd node && $(NPM) && npm run build'
 	@cd node && REDLOCK_URLS=memory://by-hand node -e 'require(".").lock("foo").tryAcquire().then((got) => console.log("Node:", got))'
 
+# Known vulnerabilities of dependencies, if this machine has cargo-deny and a copy of their list: the nightly workflow
+# always reads it.
+ADVISORIES := $(wildcard $(or $(CARGO_HOME),$(HOME)/.cargo)/advisory-dbs/*)
+DENY := $(or $(shell command -v cargo-deny),$(wildcard target/tools/bin/cargo-deny))
+
 # What fits into the time of the gate, besides `make test`.
 gate: test
 	@rm -f target/steps/times.txt
 	$(STEP) 'every case of what is promised' --show -- $(PYTEST) --all --take-turns $(addprefix tests/conformance/test_,pairs.py loss.py restart.py quorum.py)
 	$(STEP) 'chaos in a cluster' --show -- $(BIN)/python tests chaos.chaos --cluster --seconds 30 --seed 1
 	$(STEP) 'chaos with sentinels' --show -- $(BIN)/python tests chaos.chaos --sentinel --seconds 30 --seed 1
+	$(if $(and $(ADVISORIES),$(DENY)),$(STEP) 'advisories' -- $(DENY) --locked --offline check advisories)
 	$(TIMES) 1200
 
 # The model and the simulation go through so much that an optimised engine is worth its build.
@@ -319,6 +325,11 @@ dist: ## release: Build everything that is published, and try it without this ch
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory $(MODULES) $(DIST) $(DIST_NODE) $(DIST_CARGO)
 	@$(BIN)/python tests dist.dist $(ARGS)
+
+# It has what CI cannot have: somebody's key.
+release: ## release: Make a release up to its signed tag (VERSION=0.2.0; ARGS=--dry only says what it would do)
+	@$(if $(VERSION),,echo 'make release VERSION=0.2.0'; exit 64)
+	@python3 tests/setup/release.py $(VERSION) $(ARGS)
 
 # The site has an environment and packages of its own, below target/: nothing else needs them.
 SITE_PYTHON := target/site-venv/.built

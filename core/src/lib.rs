@@ -79,9 +79,8 @@
 //!
 //! - `testing`: servers in memory that do what a test says, and locks that are lost on demand.
 //! - `metrics`: `publish_metrics`, for programs that export through the crate `metrics`.
-//! - `cli`: the program `redlock`.
 //!
-//! Nodes such as `memory://tests` need no server and no feature.
+//! The program `redlock` is a crate of its own, `redlock-cli`. Nodes such as `memory://tests` need no server and no feature.
 //!
 //! # Read on
 //!
@@ -113,17 +112,11 @@
 // Five files to read first: acquire/mod.rs, acquire/attempt.rs, protocol/quorum.rs, net/round.rs and hold/lease.rs.
 // docs/architecture.md is the map of all others.
 
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
-compile_error!("redlock supports Linux and macOS only: it needs a clock that keeps running while the machine sleeps");
-
 mod acquire;
 mod address;
 mod api;
 #[doc(hidden)]
 pub mod bindings;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod cli;
 mod credentials;
 mod error;
 mod event;

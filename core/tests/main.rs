@@ -9,8 +9,6 @@ mod faces;
 mod mass;
 #[cfg(feature = "testing")]
 mod observing;
-#[cfg(feature = "cli")]
-mod operator;
 mod pacing;
 mod secrets;
 mod semaphore;

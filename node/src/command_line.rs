@@ -1,4 +1,4 @@
-//! The program `redlock`, which is the engine's.
+//! The program `redlock`, which is a crate of its own.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ pub fn command_line(args: Vec<String>) {
     host::leave_signals();
     host::pass_on_descriptors();
     let name = OsString::from("redlock");
-    let status = redlock::cli::run([name].into_iter().chain(exact(&args, env::args_os().collect())));
+    let status = redlock_cli::run([name].into_iter().chain(exact(&args, env::args_os().collect())));
     drop(io::stdout().flush());
     // SAFETY: it ends the process. At `exit`, Node would give the terminal back the modes that it had before the command,
     // and take V8 apart under the threads that still use it.

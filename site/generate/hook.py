@@ -48,4 +48,4 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
         return f'href="{relative(url or ".", page.url + "x")}/{match[2] or ""}"'
 
     html = re.sub(r"<td\b[^>]*>.*?</td>", _breakable, html, flags=re.S)
-    return re.sub(rf'href="{re.escape(REPOSITORY)}/blob/main/([^"#]+)(#[^"]*)?"', followed, html)
+    return re.sub(rf'href="{re.escape(REPOSITORY)}/blob/(?:main|v\d[^/]*)/([^"#]+)(#[^"]*)?"', followed, html)

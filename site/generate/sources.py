@@ -96,7 +96,7 @@ class Links:
         if target.startswith("#"):
             return self._on_site(origin, target[1:], page) or target
         target = re.sub(rf"^{REPOSITORY}(?=#)", f"{REPOSITORY}/blob/main/README.md", target)
-        whole = re.match(rf"{REPOSITORY}/(?:blob|tree)/main/(.*)", target)
+        whole = re.match(rf"{REPOSITORY}/(?:blob|tree)/(?:main|v\d[^/]*)/(.*)", target)
         if whole is None and re.match(r"[a-z]+:", target):
             return target
         path, _, anchor = (whole[1] if whole else target).partition("#")

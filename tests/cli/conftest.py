@@ -102,7 +102,7 @@ def program(pytestconfig: pytest.Config, launcher: str) -> Path:
     given: Path | None = pytestconfig.getoption("--redlock") if launcher == "rust" else None
     path = given.absolute() if given else LAUNCHERS[launcher]()
     if not path.exists():
-        pytest.fail(f"{path} is missing: cargo build -p redlock-core --features cli --bin redlock", pytrace=False)
+        pytest.fail(f"{path} is missing: cargo build -p redlock-cli", pytrace=False)
     return path
 
 

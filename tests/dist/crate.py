@@ -1,4 +1,4 @@
-"""The crate."""
+"""The crates: the library, and the program."""
 
 from __future__ import annotations
 
@@ -8,27 +8,36 @@ from pathlib import Path
 
 from dist import legal, stranger
 from dist.platforms import Platform
-from dist.version import ROOT, version
+from dist.version import ROOT, program_version, version
 from dist.workshop import BUILT, LICENCES, MEGABYTE, OUT, STAGE, Artefact, DistError, emptied, run, tools
 
 NAME = "redlock-core"
+PROGRAM = "redlock-cli"
 KEPT = ("src/", "docs/", "examples/", "README.md", "Cargo.", "LICENSE-", ".cargo_vcs_info.json")
 """How the names of its files begin: tests and their tables are of no use to its users."""
 
 
 def make(_: Platform) -> list[Artefact]:
-    """Packs the crate, and builds and runs a program that depends on nothing else of this checkout."""
-    run("cargo", "package", "--locked", "--package", NAME, "--allow-dirty", "--target-dir", BUILT)
-    artefact = Artefact(OUT / f"{NAME}-{version()}.crate", MEGABYTE)
-    shutil.copy(BUILT / "package" / artefact.path.name, OUT)
+    """Packs the crates, builds and runs a program that depends on nothing else of this checkout, and installs `redlock`."""
+    both = ("--package", NAME, "--package", PROGRAM)
+    run("cargo", "package", "--locked", *both, "--allow-dirty", "--target-dir", BUILT)
     unpacked = emptied(STAGE / "crate")
+    library, program = (_packed(name, unpacked) for name in (f"{NAME}-{version()}", f"{PROGRAM}-{program_version()}"))
+    legal.write_bom(ROOT / "core" / "Cargo.toml", "core")
+    legal.write_bom(ROOT / "core" / "cli" / "Cargo.toml", "cli")
+    library.tried.append(_tried(unpacked / library.path.stem))
+    program.manuals.add(_manual(unpacked / program.path.stem, unpacked / library.path.stem))
+    program.tried.append("cargo install")
+    return [library, program]
+
+
+def _packed(name: str, unpacked: Path) -> Artefact:
+    artefact = Artefact(OUT / f"{name}.crate", MEGABYTE)
+    shutil.copy(BUILT / "package" / artefact.path.name, OUT)
     with tarfile.open(artefact.path) as packed:
         packed.extractall(unpacked, filter="data")
-    _check(unpacked / f"{NAME}-{version()}")
-    legal.write_bom(ROOT / "core" / "Cargo.toml", "core")
-    artefact.tried.append(_tried(unpacked / f"{NAME}-{version()}"))
-    artefact.manuals.add(_manual(unpacked / f"{NAME}-{version()}"))
-    return [artefact]
+    _check(unpacked / name)
+    return artefact
 
 
 def _check(folder: Path) -> None:
@@ -55,10 +64,12 @@ def _tried(crate: Path) -> str:
     return " ".join(run("rustc", "--version").split()[:2])
 
 
-def _manual(crate: Path) -> str:
-    """Installs the program of the unpacked crate, uses it, and returns its manual."""
+def _manual(crate: Path, library: Path) -> str:
+    """Installs the program of the unpacked crate with the unpacked library, uses it, and returns its manual."""
     root = emptied(STAGE / "crate-installed")
     env = tools() | {"CARGO_TARGET_DIR": str(BUILT)}
-    options = ("--quiet", "--locked", "--offline", "--debug", "--no-track", "--features", "cli")
+    # The lock file knows the library as one of crates.io.
+    instead = f'patch.crates-io.{NAME}.path="{library}"'
+    options = ("--quiet", "--offline", "--debug", "--no-track", "--config", instead)
     run("cargo", "install", *options, "--path", crate, "--root", root, cwd=root, env=env)
     return stranger.commands(root / "bin" / "redlock", cwd=root, env=stranger.environment("sh"))

@@ -28,7 +28,7 @@ def check_places(name: str, text: str) -> None:
 
 def check_dependencies() -> None:
     """Fails if a dependency has a licence, a source or a version that is not allowed."""
-    for package in ("core", "python", "node"):
+    for package in ("core", "core/cli", "python", "node"):
         manifest = ("--manifest-path", ROOT / package / "Cargo.toml")
         run(*("cargo", "deny", "--locked", *manifest, "--config", HERE / "deny.toml"), *("check", *CHECKS))
 

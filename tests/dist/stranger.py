@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from dist.version import version
+from dist.version import program_version
 from dist.workshop import DistError, run
 from support.servers import Server
 
@@ -17,7 +17,7 @@ PROGRAMS = Path(__file__).resolve().parent / "strangers"
 """Each locks the name `stranger` on the nodes that its argument names, and prints the fence."""
 
 ANSWERS = [
-    (["--version"], 0, re.escape(f"redlock {version()}\n")),
+    (["--version"], 0, re.escape(f"redlock {program_version()}\n")),
     (["run", "stranger", "--", "sh", "-c", 'echo "$REDLOCK_NAME $REDLOCK_FENCE"; exit 7'], 7, r"stranger \d+\n"),
     (["run", "--permits", "1", "stranger", "--", "sh", "-c", 'echo "$REDLOCK_SLOT"'], 0, "0\n"),
     (["run", "--shared", "stranger", "--", "echo", "shared"], 0, "shared\n"),

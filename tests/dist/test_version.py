@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dist.platforms import PLATFORMS
-from dist.version import ROOT, version
+from dist.version import ROOT, program_version, version
 
 
 def manifest(path: str) -> dict[str, Any]:
@@ -24,6 +24,13 @@ def manifest(path: str) -> dict[str, Any]:
 @pytest.mark.parametrize("package", ["core", "python", "node"])
 def test_a_crate_has_the_version_of_the_workspace(package: str) -> None:
     assert manifest(f"{package}/Cargo.toml")["package"]["version"] == {"workspace": True}
+
+
+def test_the_program_needs_the_library_of_this_version_and_may_be_ahead_of_it() -> None:
+    library = manifest("core/cli/Cargo.toml")["dependencies"]["redlock"]
+    assert library["version"] == f"={version()}"
+    numbers = [tuple(map(int, each.partition("-")[0].split("."))) for each in (version(), program_version())]
+    assert numbers == sorted(numbers)
 
 
 def test_the_wheel_has_the_version_of_its_crate() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
 
@@ -16,5 +17,13 @@ def version() -> str:
     return found
 
 
+def program_version() -> str:
+    """That of the program `redlock` and of the tag, which may be ahead of the library's."""
+    manifest = tomllib.loads((ROOT / "core" / "cli" / "Cargo.toml").read_text(encoding="utf-8"))
+    found = manifest["package"]["version"]
+    assert isinstance(found, str)
+    return found
+
+
 if __name__ == "__main__":
-    print(version())
+    print(program_version() if sys.argv[1:] == ["--program"] else version())

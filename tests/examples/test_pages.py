@@ -42,8 +42,9 @@ def said(urls: list[str], directory: Path, *command: str, **also: str) -> str:
 
 # --- Links ---
 
-REPOSITORY = "https://github.com/redlock-rs/redlock/blob/main/"
-READMES = [ROOT / "README.md", *(ROOT / name / "README.md" for name in ("core", "python", "node"))]
+REPOSITORY = re.compile(r"https://github\.com/redlock-rs/redlock/blob/(?:main|v\d[^/]*)/")
+"""In a release, pages link its tag."""
+READMES = [ROOT / "README.md", *(ROOT / name / "README.md" for name in ("core", "core/cli", "python", "node"))]
 
 
 def anchors(page: Path) -> set[str]:
@@ -59,10 +60,10 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^()\s]+)\)", text) + re.findall(r"^\[[^\]]+\]: (\S+)$", text, re.M)
     broken = []
     for target in targets:
-        path, _, anchor = target.removeprefix(REPOSITORY).partition("#")
+        path, _, anchor = REPOSITORY.sub("", target).partition("#")
         if re.match(r"[a-z]+:", path):
             continue
-        base = ROOT if target.startswith(REPOSITORY) else page.parent
+        base = ROOT if REPOSITORY.match(target) else page.parent
         file = base / path if path else page
         if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
             broken.append(target)

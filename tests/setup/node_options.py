@@ -11,7 +11,7 @@ from support.process import TESTS
 
 README = TESTS.parent / "node" / "README.md"
 PAGE = TESTS.parent / "core" / "docs" / "options.md"
-SITE = "https://github.com/redlock-rs/redlock/blob/main/core/docs/"
+REPOSITORY = "https://github.com/redlock-rs/redlock/blob/"
 BEGIN, END = "<!-- python tests setup.node_options writes from here -->", "<!-- to here -->"
 
 MILLISECONDS = {"ms": 1, "s": 1_000, "h": 3_600_000}
@@ -28,7 +28,9 @@ def _in_node(cell: str) -> str:
     cell = re.sub(r"\b(\d+) (ms|s|h)\b", lambda found: f"{int(found[1]) * MILLISECONDS[found[2]]:_}", cell)
     cell = cell.replace("none: wait", "`null`: wait")
     cell = re.sub(r"`([a-z]+(?:_[a-z]+)+)`", lambda found: f"`{camel(found[1])}`", cell)
-    return re.sub(r"\]\((\w[\w-]*\.md)", rf"]({SITE}\1", cell)
+    # `main`, or the tag of a release.
+    ref = README.read_text(encoding="utf-8").split(REPOSITORY)[1].partition("/")[0]
+    return re.sub(r"\]\((\w[\w-]*\.md)", rf"]({REPOSITORY}{ref}/core/docs/\1", cell)
 
 
 def table(page: str) -> list[str]:

@@ -127,15 +127,16 @@ impl Redlock {
 }
 
 /// The names in use, without the client's prefix.
+#[doc(hidden)]
 #[derive(Debug, Default)]
-pub(crate) struct Names {
-    pub(crate) locks: BTreeSet<Box<[u8]>>,
+pub struct Names {
+    locks: BTreeSet<Box<[u8]>>,
     /// Semaphores, each with one more than the largest slot that was used.
-    pub(crate) semaphores: BTreeMap<Box<[u8]>, u32>,
+    semaphores: BTreeMap<Box<[u8]>, u32>,
     /// The servers that were not scanned to the end, and why.
-    pub(crate) unscanned: Vec<NodeAnswer>,
+    pub unscanned: Vec<NodeAnswer>,
     /// Why names that a quorum of nodes knows may be missing; `None` if there are none.
-    pub(crate) incomplete: Option<Error>,
+    pub incomplete: Option<Error>,
 }
 
 impl Names {
@@ -217,12 +218,8 @@ pub(crate) async fn list(redlock: &Redlock, pattern: &[u8]) -> Result<Vec<LockVi
 /// # Errors
 ///
 /// `invalid_argument` for wrong options or files. A server that cannot be scanned is part of the result.
-pub(crate) async fn scan(
-    redlock: &Redlock,
-    rate: NonZeroU32,
-    looked: &AtomicU64,
-    pattern: &[u8],
-) -> Result<Names, Error> {
+#[doc(hidden)]
+pub async fn scan(redlock: &Redlock, rate: NonZeroU32, looked: &AtomicU64, pattern: &[u8]) -> Result<Names, Error> {
     let (process, listed) = redlock.session().nodes()?;
     let servers = match listed.routes() {
         // Where no map is known, connecting to the cluster itself tells why.
@@ -283,7 +280,8 @@ async fn scan_node(
 /// # Errors
 ///
 /// As [`Redlock::inspect`].
-pub(crate) async fn inspect_all(redlock: &Redlock, names: &Names, rate: NonZeroU32) -> Result<Vec<LockView>, Error> {
+#[doc(hidden)]
+pub async fn inspect_all(redlock: &Redlock, names: &Names, rate: NonZeroU32) -> Result<Vec<LockView>, Error> {
     let (clock, mut all_views) = (Clock::System, Vec::new());
     let mut pace = Pace::new(rate, &clock);
     let locks = names.locks.iter().map(|name| (name, None));
@@ -307,8 +305,10 @@ pub(crate) async fn inspect_all(redlock: &Redlock, names: &Names, rate: NonZeroU
 }
 
 /// What the nodes had under a lock's keys, and how to delete just that.
-pub(crate) struct Holding {
-    pub(crate) view: LockView,
+#[doc(hidden)]
+pub struct Holding {
+    /// What they show.
+    pub view: LockView,
     context: LockContext,
     /// One for each owner, also of a minority.
     proofs: Vec<Proof>,
@@ -321,8 +321,9 @@ impl fmt::Debug for Holding {
 }
 
 /// What became of a holding that was to be released.
+#[doc(hidden)]
 #[derive(Debug)]
-pub(crate) enum Removal {
+pub enum Removal {
     /// A quorum of nodes does not have it any more, and some of them had it until now.
     Released {
         /// The number of nodes that deleted it.
@@ -362,7 +363,8 @@ pub(crate) async fn break_lock(redlock: &Redlock, name: &[u8], slot: Option<u32>
 /// # Errors
 ///
 /// `invalid_argument` for a wrong name; `unavailable` or `forbidden` if no quorum of nodes could be asked.
-pub(crate) async fn holding(redlock: &Redlock, name: &[u8], slot: Option<u32>) -> Result<Holding, Error> {
+#[doc(hidden)]
+pub async fn holding(redlock: &Redlock, name: &[u8], slot: Option<u32>) -> Result<Holding, Error> {
     if let Some(slot) = slot.filter(|slot| *slot >= PERMITS_MOST) {
         return Err(Error::about("slot", format!(" is {slot}, but must be from 0 to {}", PERMITS_MOST - 1)));
     }
@@ -395,7 +397,8 @@ pub(crate) async fn holding(redlock: &Redlock, name: &[u8], slot: Option<u32>) -
 
 impl Holding {
     /// Whether a key of somebody is on some node.
-    pub(crate) fn is_held(&self) -> bool {
+    #[must_use]
+    pub fn is_held(&self) -> bool {
         !self.proofs.is_empty() || self.is_data()
     }
 
@@ -405,7 +408,8 @@ impl Holding {
     }
 
     /// Returns why it is not deleted, if it is nobody's alone.
-    pub(crate) fn is_kept(&self) -> Option<&'static str> {
+    #[must_use]
+    pub fn is_kept(&self) -> Option<&'static str> {
         let is_shared = self.view.state == LockState::Shared;
         let shared = "readers share it, and each of them ends with its own ttl";
         let why = if is_shared { shared } else { "its key is not a string, so it is not a lock" };
@@ -417,7 +421,7 @@ impl Holding {
     /// # Errors
     ///
     /// `unavailable` or `forbidden` if too few nodes answered to know whether it is gone.
-    pub(crate) async fn release(&self) -> Result<Removal, Error> {
+    pub async fn release(&self) -> Result<Removal, Error> {
         let (keys, proofs) = (&self.context.spec.keys, &self.proofs);
         let delete = move |connection: Connection, asking| async move {
             let mut all = Reply::Absent;

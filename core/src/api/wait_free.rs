@@ -33,7 +33,7 @@ use crate::sys::background;
 use crate::sys::clock::Moment;
 
 /// How long nodes may be away after a look that they answered: a restart takes less.
-pub(crate) const AWAY_MOST: Duration = Duration::from_secs(10);
+pub const AWAY_MOST: Duration = Duration::from_secs(10);
 
 impl Redlock {
     /// Waits until the lock with this name is free, without taking it; `None` waits for ever, and zero looks once. Returns

@@ -1,4 +1,4 @@
-//! The interface for the Python and Node packages. Other programs must not use it: anything may change in any release.
+//! The interface for the Python and Node packages and for the program `redlock`. Other programs must not use it: anything may change in any release.
 //!
 //! May import `api` and what lies below it.
 
@@ -8,8 +8,13 @@ pub use crate::error::Waited;
 pub use crate::hold::detach::Detaching;
 pub use crate::sys::fork::{PerProcess, Pid};
 
+pub mod clock {
+    //! Time as locks see it: it goes on while the machine sleeps.
+    pub use crate::sys::clock::{Alarm, Clock, Moment};
+}
 pub mod completion_queue;
 pub mod events;
 pub mod inspect;
 pub mod lock_object;
+pub mod operator;
 pub mod options;

@@ -16,10 +16,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use crate::address::Target;
@@ -28,8 +27,11 @@ use crate::net::progress::{Phase, Progress};
 use crate::net::socket::{Socket, Transport};
 use crate::net::tls::Tls;
 use crate::protocol::certificate::Validity;
+use crate::sys::boot_time::MISSING;
 use crate::sys::clock::Clock;
 use crate::sys::fork::{PerProcess, Pid};
+use crate::sys::limits;
+use crate::sys::local_socket::LocalStream;
 use crate::sys::shared_calls::SharedCalls;
 
 /// The time for which an address is tried alone. RFC 8305, section 5, recommends it.
@@ -82,6 +84,9 @@ impl Dialer {
 
     /// Dials, and says in `progress` where it is. Sets no time limit. Cancel safe.
     pub(crate) async fn dial(&self, clock: &Clock, progress: &Progress) -> Result<Stream, Failure> {
+        if let Some(missing) = MISSING {
+            return Err(Failure::Unreachable(missing.into()));
+        }
         match &self.target {
             Target::Tcp { host, port, .. } => {
                 // Before the race: files are read while nothing waits at the other end.
@@ -217,8 +222,8 @@ async fn connect_tcp(address: SocketAddr, keepalive: Duration) -> io::Result<Tcp
     Ok(stream)
 }
 
-async fn connect_unix(path: &Path) -> Result<UnixStream, Failure> {
-    UnixStream::connect(path).await.map_err(|error| Failure::Unreachable(reason(&error).into()))
+async fn connect_unix(path: &Path) -> Result<LocalStream, Failure> {
+    LocalStream::connect(path).await.map_err(|error| Failure::Unreachable(reason(&error).into()))
 }
 
 /// Words the errors of all addresses. A single address stands in the message already.
@@ -233,11 +238,7 @@ fn unreachable(addresses: &[SocketAddr], errors: &[io::Error]) -> String {
 
 /// Words an error of the operating system, without what it is about.
 fn reason(error: &io::Error) -> String {
-    match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::MFILE) => "this process has too many open files; raise the limit (ulimit -n)".to_owned(),
-        Some(Errno::NFILE) => "the system has too many open files; raise its limit (fs.file-max)".to_owned(),
-        _ => error.kind().to_string(),
-    }
+    limits::exhausted(error).map_or_else(|| error.kind().to_string(), str::to_owned)
 }
 
 impl Stream {
@@ -303,6 +304,8 @@ mod tests {
     use std::sync::Mutex;
 
     use tokio::net::{TcpListener, TcpSocket};
+
+    use rustix::io::Errno;
 
     use super::*;
     use crate::sys::future::join_all;

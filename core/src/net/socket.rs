@@ -10,18 +10,18 @@
 //! What may interrupt a change: nothing. The kernel reports to the new watcher what came before.
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::{mem, net};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
+use crate::sys::descriptor::{RawFd, of_socket};
 use crate::sys::event_loop::{EventLoop, OnReadable, Registration};
+use crate::sys::local_socket::{LocalStream, StdLocalStream};
 
 /// A connected socket.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
 #[derive(Debug)]
 enum Io {
     Tcp(TcpStream),
-    Unix(UnixStream),
+    Unix(LocalStream),
     Lent(Lent),
     Gone,
 }
@@ -62,7 +62,7 @@ struct Lent {
 #[derive(Debug)]
 enum StdIo {
     Tcp(net::TcpStream),
-    Unix(StdUnixStream),
+    Unix(StdLocalStream),
 }
 
 impl From<TcpStream> for Socket {
@@ -71,8 +71,8 @@ impl From<TcpStream> for Socket {
     }
 }
 
-impl From<UnixStream> for Socket {
-    fn from(stream: UnixStream) -> Self {
+impl From<LocalStream> for Socket {
+    fn from(stream: LocalStream) -> Self {
         Self(Io::Unix(stream))
     }
 }
@@ -134,8 +134,8 @@ impl Socket {
     #[cfg(test)]
     pub(crate) fn fd(&self) -> RawFd {
         match &self.0 {
-            Io::Tcp(stream) => stream.as_raw_fd(),
-            Io::Unix(stream) => stream.as_raw_fd(),
+            Io::Tcp(stream) => of_socket(stream),
+            Io::Unix(stream) => of_socket(stream),
             Io::Lent(lent) => lent.io.fd(),
             Io::Gone => panic!("{self:?}"),
         }
@@ -165,14 +165,14 @@ impl StdIo {
     fn own(self) -> io::Result<Io> {
         Ok(match self {
             Self::Tcp(stream) => Io::Tcp(TcpStream::from_std(stream)?),
-            Self::Unix(stream) => Io::Unix(UnixStream::from_std(stream)?),
+            Self::Unix(stream) => Io::Unix(LocalStream::from_std(stream)?),
         })
     }
 
     fn fd(&self) -> RawFd {
         match self {
-            Self::Tcp(stream) => stream.as_raw_fd(),
-            Self::Unix(stream) => stream.as_raw_fd(),
+            Self::Tcp(stream) => of_socket(stream),
+            Self::Unix(stream) => of_socket(stream),
         }
     }
 }
@@ -278,6 +278,7 @@ mod tests {
     use std::sync::Mutex;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixStream;
 
     use super::*;
 

@@ -20,9 +20,8 @@ mod verifier;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -40,6 +39,7 @@ use crate::net::failure::Failure;
 use crate::net::socket::Socket;
 use crate::net::tls::verifier::Verifier;
 use crate::options::checked_server_name;
+use crate::sys::file_version::{self, FileVersion};
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::log::log;
 use crate::sys::shared_calls::SharedCalls;
@@ -77,8 +77,8 @@ struct Material {
     client: Option<Arc<CertifiedKey>>,
 }
 
-/// The version of all files together: of each, its inode, size and times of change.
-type Version = Vec<Option<[u64; 7]>>;
+/// The version of all files together.
+type Version = Vec<Option<FileVersion>>;
 
 /// A reason why a file cannot be used: the option that names it, and the rest of the message.
 struct Refusal {
@@ -250,19 +250,7 @@ fn system_roots() -> Result<Arc<RootCertStore>, Failure> {
 
 /// Returns the version of the files as they are now. A file that cannot be looked at has none.
 fn version(options: &TlsOptions) -> Version {
-    let of = |metadata: Metadata| {
-        let unsigned = |number: i64| number.cast_unsigned();
-        [
-            metadata.dev(),
-            metadata.ino(),
-            metadata.size(),
-            unsigned(metadata.mtime()),
-            unsigned(metadata.mtime_nsec()),
-            unsigned(metadata.ctime()),
-            unsigned(metadata.ctime_nsec()),
-        ]
-    };
-    options.files().map(|(_, path)| fs::metadata(path).ok().map(of)).collect()
+    options.files().map(|(_, path)| file_version::of(path)).collect()
 }
 
 /// Reads all files, as one version.

@@ -14,7 +14,7 @@ use crate::protocol::request::Keys;
 const NAMES_MOST: usize = 16;
 
 /// The most permits of a semaphore. To find a free one among them takes up to eight looks.
-pub(crate) const PERMITS_MOST: u32 = 1_000;
+pub const PERMITS_MOST: u32 = 1_000;
 
 /// The most slots that a server looks at in one request. It does nothing else meanwhile, for 0.1 to 0.2 ms.
 pub(crate) const LOOK_MOST: u32 = 128;

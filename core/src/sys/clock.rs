@@ -1,4 +1,4 @@
-//! The clock: the only file that reads time or sleeps.
+//! The clock: the only file that reads time or sleeps, but for `boot_time.rs`, which asks the system.
 //!
 //! Validity is measured on a clock that counts suspend (`CLOCK_BOOTTIME` on Linux). A lease on a server expires during
 //! a suspend, and a monotonic clock that stops would not notice. Wall time serves only the proposal of a fence. No
@@ -6,27 +6,23 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::io::ErrorKind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
-#[cfg(target_os = "linux")]
-use std::{io, os::fd::OwnedFd};
+use std::time::{Duration, SystemTime};
 
-#[cfg(target_os = "linux")]
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
-#[cfg(target_os = "linux")]
-use tokio::io::{Interest, unix::AsyncFd};
-
+use crate::sys::boot_time;
+use crate::sys::boot_time::timer::BootTimer;
 use crate::sys::log::log;
 
 /// An instant on the suspend-aware clock, in nanoseconds since an origin that only this process knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(u64);
+pub struct Moment(u64);
 
 impl Moment {
     /// An instant that never comes: more than 500 years away.
-    pub(crate) const NEVER: Self = Self(u64::MAX);
+    pub const NEVER: Self = Self(u64::MAX);
 
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -37,7 +33,8 @@ impl Moment {
     }
 
     /// Returns this instant plus `duration`, `NEVER` on overflow.
-    pub(crate) fn after(self, duration: Duration) -> Self {
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))
     }
@@ -55,14 +52,15 @@ impl Moment {
     }
 
     /// Returns how long this instant is after `earlier`, zero if not after.
-    pub(crate) fn since(self, earlier: Self) -> Duration {
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
 /// A source of time. Production has one kind; a simulation gives every process its own.
 #[derive(Clone, Debug)]
-pub(crate) enum Clock {
+pub enum Clock {
     /// The operating system's clocks and tokio's timers.
     System,
     /// Virtual time.
@@ -71,26 +69,29 @@ pub(crate) enum Clock {
 
 impl Clock {
     /// Reads the suspend-aware clock.
-    pub(crate) fn now(&self) -> Moment {
+    #[must_use]
+    pub fn now(&self) -> Moment {
         match self {
-            Self::System => Moment(boottime_nanos()),
+            Self::System => Moment(boot_time::nanos()),
             Self::Simulated(clock) => Moment(clock.0.monotonic_nanos()),
         }
     }
 
     /// Reads the wall clock, in microseconds since the Unix epoch.
-    pub(crate) fn wall_micros(&self) -> u64 {
+    #[must_use]
+    pub fn wall_micros(&self) -> u64 {
         match self {
             Self::System => {
-                let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-                micros(now.tv_sec, now.tv_nsec)
+                #[expect(clippy::disallowed_methods, reason = "this file owns time")]
+                let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
             }
             Self::Simulated(clock) => clock.0.wall_micros(),
         }
     }
 
     /// Sleeps until `until`, or returns at once if that is past. Cancel safe.
-    pub(crate) async fn sleep_until(&self, until: Moment) {
+    pub async fn sleep_until(&self, until: Moment) {
         if until == Moment::NEVER {
             return std::future::pending().await;
         }
@@ -101,7 +102,7 @@ impl Clock {
     }
 
     /// Sleeps for `duration`. Cancel safe.
-    pub(crate) async fn sleep(&self, duration: Duration) {
+    pub async fn sleep(&self, duration: Duration) {
         match self {
             #[expect(clippy::disallowed_methods, reason = "this file owns sleeping")]
             Self::System => tokio::time::sleep(duration).await,
@@ -163,24 +164,19 @@ const TICK: Duration = Duration::from_millis(250);
 /// An alarm at an instant of the suspend-aware clock. After a suspend it rings as soon as the machine runs again on
 /// Linux, elsewhere within [`TICK`] of that. It serves one runtime, in which it is made.
 #[derive(Debug)]
-pub(crate) struct Alarm {
+pub struct Alarm {
     clock: Clock,
-    #[cfg(target_os = "linux")]
     timer: Option<BootTimer>,
 }
 
 impl Alarm {
     /// Makes an alarm in the runtime that will wait for it.
-    pub(crate) fn new(clock: &Clock) -> Self {
+    #[must_use]
+    pub fn new(clock: &Clock) -> Self {
         Self {
             clock: clock.clone(),
-            #[cfg(target_os = "linux")]
             timer: match clock {
-                Clock::System => BootTimer::new()
-                    .inspect_err(
-                        |error| log!(CLOCK_POLLED, %error, "no suspend-aware timer available; checking every 250 ms"),
-                    )
-                    .ok(),
+                Clock::System => boot_timer(),
                 Clock::Simulated(_) => None,
             },
         }
@@ -188,13 +184,12 @@ impl Alarm {
 
     /// Waits until `at` or less, so the caller must read the clock again. Waits for ever for [`Moment::NEVER`]. Cancel
     /// safe.
-    pub(crate) async fn ring(&self, at: Moment) {
+    pub async fn ring(&self, at: Moment) {
         if at == Moment::NEVER {
             return std::future::pending().await;
         }
-        #[cfg(target_os = "linux")]
         if let Some(timer) = &self.timer
-            && timer.ring(at).await.is_ok()
+            && timer.ring(at.nanos()).await.is_ok()
         {
             return;
         }
@@ -202,64 +197,20 @@ impl Alarm {
     }
 }
 
-/// A timer of Linux that counts suspend.
-#[cfg(target_os = "linux")]
-#[derive(Debug)]
-struct BootTimer(AsyncFd<OwnedFd>);
-
-#[cfg(target_os = "linux")]
-impl BootTimer {
-    fn new() -> io::Result<Self> {
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let timer = rustix::time::timerfd_create(TimerfdClockId::Boottime, flags)?;
-        #[expect(
-            deprecated,
-            reason = "its successor is unsafe, for types that may change their descriptor: this cannot"
-        )]
-        AsyncFd::with_interest(timer, Interest::READABLE).map(Self)
+/// Makes a timer that counts suspend. Where the system has none, that is no news.
+fn boot_timer() -> Option<BootTimer> {
+    let made = BootTimer::new();
+    if let Err(error) = &made
+        && error.kind() != ErrorKind::Unsupported
+    {
+        log!(CLOCK_POLLED, %error, "no suspend-aware timer available; checking every 250 ms");
     }
-
-    async fn ring(&self, at: Moment) -> io::Result<()> {
-        const SECOND: u64 = 1_000_000_000;
-        let whole = |number: u64| number.try_into().unwrap_or(i64::MAX);
-        // All zeros would disarm it.
-        let at = at.nanos().max(1);
-        let it_value = Timespec { tv_sec: whole(at / SECOND), tv_nsec: whole(at % SECOND) };
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
-        rustix::time::timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::ABSTIME, &once)?;
-        loop {
-            let mut ready = self.0.readable().await?;
-            // Setting the timer discards an unread expiry, but tokio may still remember that it was readable.
-            let told = ready.try_io(|timer| Ok(rustix::io::read(timer.get_ref(), &mut [0; 8])?));
-            if let Ok(told) = told {
-                return told.map(drop);
-            }
-        }
-    }
-}
-
-#[cfg(target_os = "linux")]
-const SUSPEND_AWARE: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-// Darwin's CLOCK_MONOTONIC follows mach_continuous_time, which counts sleep.
-#[cfg(not(target_os = "linux"))]
-const SUSPEND_AWARE: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
-
-fn boottime_nanos() -> u64 {
-    let now = rustix::time::clock_gettime(SUSPEND_AWARE);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
-}
-
-fn micros(seconds: i64, nanos: i64) -> u64 {
-    let seconds = u64::try_from(seconds).unwrap_or(0);
-    let micros = u64::try_from(nanos / 1_000).unwrap_or(0);
-    seconds.saturating_mul(1_000_000).saturating_add(micros)
+    made.ok()
 }
 
 /// Virtual time for a simulation.
 #[derive(Clone)]
-pub(crate) struct SimulatedClock(pub(crate) Arc<dyn SimulatedTime>);
+pub struct SimulatedClock(pub(crate) Arc<dyn SimulatedTime>);
 
 /// The operations of a simulated clock.
 pub(crate) trait SimulatedTime: Send + Sync {
@@ -331,7 +282,7 @@ mod tests {
             return;
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let first_free = rustix::io::dup(io::stdin()).unwrap().as_raw_fd();
+        let first_free = rustix::io::dup(std::io::stdin()).unwrap().as_raw_fd();
         let files = Some(first_free.try_into().unwrap());
         rustix::process::setrlimit(Resource::Nofile, Rlimit { current: files, maximum: files }).unwrap();
         runtime.block_on(async {

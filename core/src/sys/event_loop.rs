@@ -17,15 +17,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Registry, Token};
+use mio::{Events, Poll, Registry, Token};
 use slab::Slab;
+
+use crate::sys::descriptor::{self, RawFd};
 
 /// The number of sockets that one turn looks at. The others wait for the next one.
 const EVENTS: usize = 64;
@@ -66,7 +66,7 @@ impl EventLoop {
     /// Makes the queue of events.
     pub(crate) fn new() -> io::Result<Arc<Self>> {
         let poll = Poll::new()?;
-        let (registry, fd) = (poll.registry().try_clone()?, poll.as_raw_fd());
+        let (registry, fd) = (poll.registry().try_clone()?, descriptor::of_queue(&poll)?);
         let queue = Mutex::new((poll, Events::with_capacity(EVENTS)));
         Ok(Arc::new(Self {
             queue,
@@ -154,7 +154,7 @@ impl EventLoop {
     pub(crate) fn watch(self: &Arc<Self>, fd: RawFd, reader: Weak<dyn OnReadable>) -> io::Result<Registration> {
         let place = self.watched().insert(reader);
         let registration = Registration { event_loop: Arc::clone(self), place, fd };
-        self.registry.register(&mut SourceFd(&fd), Token(place), Interest::READABLE)?;
+        descriptor::watch(&self.registry, fd, Token(place))?;
         Ok(registration)
     }
 
@@ -211,8 +211,7 @@ pub(crate) struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // It fails where the registration failed.
-        let _ = self.event_loop.registry.deregister(&mut SourceFd(&self.fd));
+        descriptor::forget(&self.event_loop.registry, self.fd);
         let reader = self.event_loop.watched().try_remove(self.place);
         drop(reader);
     }
@@ -221,6 +220,7 @@ impl Drop for Registration {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
     use std::sync::atomic::AtomicUsize;
     use std::thread;

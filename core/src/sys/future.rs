@@ -32,7 +32,7 @@ pub(crate) fn begun<T: Send + 'static>(
 }
 
 /// Runs `futures` together, and returns their outputs in order. Each is first polled in order, too.
-pub(crate) async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+pub async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut running: Vec<_> = futures.into_iter().map(|future| (Some(Box::pin(future)), None)).collect();
     poll_fn(|cx| {
         for (future, output) in &mut running {

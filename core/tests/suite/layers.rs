@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Folders and files of the crate's root, from the lowest to the highest. Each imports from its own folder and from
 /// what stands before it.
-const LAYERS: [&str; 17] = [
+const LAYERS: [&str; 15] = [
     "error",
     "event",
     "sys",
@@ -24,8 +24,6 @@ const LAYERS: [&str; 17] = [
     "acquire",
     "api",
     "bindings",
-    "cli",
-    "main",
     "testing",
     "lib",
 ];
@@ -220,7 +218,7 @@ fn imports_point_downwards() {
 
 #[test]
 fn imports_form_no_circle() {
-    for package in ["core", "python", "node"] {
+    for package in ["core", "core/cli", "python", "node"] {
         let found = circles(&imports_of(package));
         assert!(found.is_empty(), "these import each other in {package}/src: {found:#?}");
     }
@@ -279,6 +277,17 @@ fn every_file_says_what_it_is_for() {
             let first = text.lines().next().unwrap_or_default();
             assert!(first.starts_with(mark), "core/src/{file} does not begin with a line `{mark}what it is for`");
         }
+    }
+}
+
+#[test]
+fn only_what_asks_the_system_differs_between_systems() {
+    let asks = ["boot_time", "descriptor", "file_version", "host", "limits", "local_socket"];
+    let asks = asks.map(|question| format!("sys/{question}.rs"));
+    for (file, text) in sources(&source_dir(), "rs").into_iter().filter(|(file, _)| !asks.contains(file)) {
+        let found =
+            ["target_os", "(unix)", "std::os::", "rustix::"].into_iter().find(|mark| code(&text).contains(mark));
+        assert_eq!(found, None, "core/src/{file}: such questions are for {asks:?}");
     }
 }
 

@@ -461,7 +461,7 @@ fn setters(member: &str) -> Option<Vec<&str>> {
 /// The public items, methods, constants, variants and fields of a source file, hidden ones left out. Relies on rustfmt.
 fn public(source: &str, module: &str) -> BTreeSet<String> {
     const MEMBERS: [&str; 5] = ["pub fn ", "pub async fn ", "pub const fn ", "pub const ", "pub "];
-    let (mut found, mut owner, mut hidden) = (BTreeSet::new(), None, false);
+    let (mut found, mut owner, mut hidden, mut hidden_types) = (BTreeSet::new(), None, false, BTreeSet::new());
     for line in source.lines() {
         // Deeper down it is about what a macro makes.
         if matches!(line, "#[doc(hidden)]" | "    #[doc(hidden)]") {
@@ -487,11 +487,14 @@ fn public(source: &str, module: &str) -> BTreeSet<String> {
             .find_map(|item| Some((*item, named(line, &[&format!("pub {item} ")])?)))
         {
             owner = (item == "struct" || item == "enum").then_some((name, item));
-            if !std::mem::take(&mut hidden) {
+            if std::mem::take(&mut hidden) {
+                hidden_types.insert(name);
+                owner = None;
+            } else {
                 found.insert(format!("{module}{name}"));
             }
         } else if line.starts_with("impl ") && !line.contains(" for ") {
-            owner = named(line, &["impl "]).map(|name| (name, "impl"));
+            owner = named(line, &["impl "]).filter(|name| !hidden_types.contains(name)).map(|name| (name, "impl"));
         } else if line == "}" {
             owner = None;
         }

@@ -14,9 +14,9 @@ use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 use rustix::process::WaitOptions;
 
-use crate::cli::run::group::SHELL;
-use crate::cli::run::machine::Foreground;
-use crate::cli::signals::unstopped;
+use crate::run::group::SHELL;
+use crate::run::machine::Foreground;
+use crate::signals::unstopped;
 
 /// The terminal that controls this program, if there is one, and the command's group.
 #[derive(Debug)]

@@ -1,13 +1,12 @@
 //! `redlock check`: whether the nodes can be relied on, by a diagnosis of each. It is what support asks for first, so that
 //! no secret is in it.
 
+use redlock::{Diagnosis, Finding, Level};
 use serde_json::{Value, json};
 
-use crate::api::diagnose::Diagnosis;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::table::{WIDTH, plain, width_of, wrapped};
-use crate::cli::{nodes, say};
-use crate::protocol::diagnosis::{Finding, Level};
+use crate::exit::{Exit, Failure};
+use crate::table::{WIDTH, plain, width_of, wrapped};
+use crate::{nodes, say};
 
 /// Find out whether the nodes are fit for locks, and what may lose locks there
 ///
@@ -54,7 +53,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     Ok(match level {
         Level::Ok => Exit::OK,
         Level::Warning => Exit::NO,
-        Level::Unusable => Exit::UNUSABLE,
+        _ => Exit::UNUSABLE,
     })
 }
 
@@ -81,7 +80,7 @@ fn coloured(level: Level, word: &str) -> String {
     let colour = match level {
         Level::Ok => "32",
         Level::Warning => "33",
-        Level::Unusable => "31",
+        _ => "31",
     };
     if say::out_has_colour() { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() }
 }
@@ -102,16 +101,14 @@ fn json_of(diagnoses: &[Diagnosis], level: Level) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::diagnosis;
 
     fn diagnoses() -> Vec<Diagnosis> {
-        let ok = Finding::new("role", Level::Ok, "master");
+        let ok = ("role", Level::Ok, "master");
         let long = "2: a failover forgets locks that were not replicated yet; min-replicas-to-write bounds how much";
-        let warning = Finding::new("replicas", Level::Warning, long);
-        let down = Finding::new("connection", Level::Unusable, "cannot be reached: connection refused");
-        vec![
-            Diagnosis { node: "redis://a:6379".to_owned(), findings: vec![ok, warning] },
-            Diagnosis { node: "redis://b:6379".to_owned(), findings: vec![down] },
-        ]
+        let warning = ("replicas", Level::Warning, long);
+        let down = ("connection", Level::Unusable, "cannot be reached: connection refused");
+        vec![diagnosis("redis://a:6379", &[ok, warning]), diagnosis("redis://b:6379", &[down])]
     }
 
     #[test]

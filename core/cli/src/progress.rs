@@ -7,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use nix::fcntl::OFlag;
 use nix::unistd::{getpgrp, tcgetpgrp, ttyname};
 
-use crate::cli::say;
-use crate::cli::signals::unstopped;
+use crate::say;
+use crate::signals::unstopped;
 
 /// The width of a terminal that does not tell it.
 const COLUMNS: usize = 80;

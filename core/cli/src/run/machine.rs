@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use redlock::bindings::clock::Moment;
 
-use crate::cli::signals::ENDING;
-use crate::sys::clock::Moment;
+use crate::signals::ENDING;
 
 /// How often a keeper that somebody killed is replaced.
 const KEEPERS_MOST: u32 = 3;

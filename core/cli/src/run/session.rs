@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
+use redlock::Guard;
+use redlock::bindings::clock::{Alarm, Clock, Moment};
 use tokio::signal::unix;
 
-use crate::api::guard::Guard;
-use crate::cli::duration::shown;
-use crate::cli::exit::{Exit, Failure, spelled};
-use crate::cli::run::args::Args;
-use crate::cli::run::child;
-use crate::cli::run::group::{Change, Group};
-use crate::cli::run::machine::{Action, End, Event, Machine, Notice, Now};
-use crate::cli::run::notices::Notices;
-use crate::cli::run::terminal::Terminal;
-use crate::cli::signals::{self, Ignored, STOPPING, Signals};
-use crate::sys::clock::{Alarm, Clock, Moment};
+use crate::duration::shown;
+use crate::exit::{Exit, Failure, spelled};
+use crate::run::args::Args;
+use crate::run::child;
+use crate::run::group::{Change, Group};
+use crate::run::machine::{Action, End, Event, Machine, Notice, Now};
+use crate::run::notices::Notices;
+use crate::run::terminal::Terminal;
+use crate::signals::{self, Ignored, STOPPING, Signals};
 
 /// How often a group that must be empty is looked at.
 const LOOK: Duration = Duration::from_millis(10);

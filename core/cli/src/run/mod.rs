@@ -42,12 +42,12 @@ mod session;
 mod terminal;
 mod waiting;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::run::args::Args;
-use crate::cli::run::group::SHELL;
-use crate::cli::run::session::Session;
-use crate::cli::run::waiting::Waited;
-use crate::cli::signals::{self, ENDING, Ignored, Signals, USER};
+use crate::exit::{Exit, Failure};
+use crate::run::args::Args;
+use crate::run::group::SHELL;
+use crate::run::session::Session;
+use crate::run::waiting::Waited;
+use crate::signals::{self, ENDING, Ignored, Signals, USER};
 
 /// Runs the command.
 ///

@@ -5,8 +5,8 @@
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::signals::unstopped;
+use crate::exit::{Exit, Failure};
+use crate::signals::unstopped;
 
 /// The number of SIGPIPE, which ends programs whose reader has gone.
 const PIPE: u8 = 13;

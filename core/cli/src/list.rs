@@ -6,18 +6,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use redlock::bindings::clock::Clock;
+use redlock::bindings::operator::{self, Names};
+use redlock::{Error, LockState, LockView, Redlock};
 use serde_json::{Value, json};
 
-use crate::api::client::Redlock;
-use crate::api::inspect::LockView;
-use crate::api::operator::{self, Names};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::progress::Progress;
-use crate::cli::table::Table;
-use crate::cli::{duration, nodes, say, status};
-use crate::error::Error;
-use crate::protocol::quorum::LockState;
-use crate::sys::clock::Clock;
+use crate::exit::{Exit, Failure};
+use crate::progress::Progress;
+use crate::table::Table;
+use crate::{duration, nodes, say, status};
 
 /// How often a person sees how far it is.
 const LOOK: Duration = Duration::from_millis(500);

@@ -7,14 +7,13 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
+use redlock::bindings::operator::{self, Holding, PERMITS_MOST, Removal};
 use tokio::sync::oneshot;
 
-use crate::api::operator::{self, Holding, Removal};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::signals::unstopped;
-use crate::cli::table::plain;
-use crate::cli::{acquire, nodes, say, status};
-use crate::protocol::shape::PERMITS_MOST;
+use crate::exit::{Exit, Failure};
+use crate::signals::unstopped;
+use crate::table::plain;
+use crate::{acquire, nodes, say, status};
 
 /// Release the lock of a token, or delete one that somebody else holds
 ///

@@ -2,7 +2,7 @@
 //!
 //! The codes are those of `sysexits.h` and of env(1), so that a script can tell the command's own status from ours.
 
-use crate::error::{Error, ErrorKind};
+use redlock::{Error, ErrorKind};
 
 /// The status with which the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,14 +51,15 @@ impl Exit {
     }
 
     /// Returns the status for a call that failed.
-    pub(crate) fn of(error: &Error) -> Self {
-        match error.kind() {
+    pub(crate) const fn of(kind: ErrorKind) -> Self {
+        match kind {
             ErrorKind::Timeout => Self::HELD,
             ErrorKind::Unavailable | ErrorKind::Closed => Self::UNAVAILABLE,
             ErrorKind::Forbidden => Self::FORBIDDEN,
             ErrorKind::Lost | ErrorKind::NotHeld => Self::LOST,
             ErrorKind::InvalidArgument => Self::USAGE,
-            ErrorKind::AlreadyHeld | ErrorKind::Internal => Self::BUG,
+            // `already_held` and `internal`.
+            _ => Self::BUG,
         }
     }
 
@@ -98,7 +99,7 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::new(Exit::of(&error), spelled(&error))
+        Self::new(Exit::of(error.kind()), spelled(&error))
     }
 }
 
@@ -120,12 +121,14 @@ fn option(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+    use std::time::Duration;
+
     use super::*;
-    use crate::error::LostReason;
 
     #[test]
     fn each_kind_of_error_has_its_code() {
-        let codes = ErrorKind::ALL.map(|kind| Exit::of(&Error::new(kind, "")).code());
+        let codes = ErrorKind::ALL.map(|kind| Exit::of(kind).code());
         assert_eq!(codes, [75, 69, 77, 76, 76, 70, 69, 64, 70]);
     }
 
@@ -135,10 +138,14 @@ mod tests {
         assert_eq!(Exit::signal(200).code(), 255);
     }
 
-    #[test]
-    fn options_are_spelled_as_typed() {
-        let failure = Failure::from(Error::about("max_hold", " is 1 s").with_option("max_hold"));
-        assert_eq!(failure, Failure::usage("--max-hold is 1 s"));
-        assert_eq!(spelled(&Error::lost(LostReason::MaxHold)), "the lock reached --max-hold");
+    #[tokio::test]
+    async fn options_are_spelled_as_typed() {
+        let lock = redlock::Redlock::new("memory://exit").unwrap().lock("spelled").ttl(Duration::from_secs(1));
+        let wrong = lock.clone().max_hold(Duration::from_millis(1)).acquire().await.unwrap_err();
+        let failure = Failure::from(wrong);
+        assert_eq!(failure.exit, Exit::USAGE);
+        assert!(failure.message.is_some_and(|message| message.starts_with("--max-hold is ")));
+        let held_too_long = lock.max_hold(Duration::from_secs(1)).run(async |_| pending::<()>().await).await;
+        assert_eq!(spelled(&held_too_long.unwrap_err()), "the lock reached --max-hold");
     }
 }

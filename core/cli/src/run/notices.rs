@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-use crate::cli::say;
+use crate::say;
 
 /// For how long the end of the program waits for what is still to be written.
 const LIMIT: Duration = Duration::from_secs(1);

@@ -8,10 +8,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use crate::api::client::Redlock;
-use crate::api::lock::Lock;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::{duration, nodes, say};
+use redlock::bindings::operator;
+use redlock::{Lock, Redlock};
+
+use crate::exit::{Exit, Failure};
+use crate::{duration, nodes, say};
 
 /// Acquire a lock that later commands release, and print its token
 ///
@@ -93,11 +94,11 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
 /// Why there is no lock.
 enum Denied {
     Usage(Failure),
-    Error(crate::error::Error),
+    Error(redlock::Error),
 }
 
-impl From<crate::error::Error> for Denied {
-    fn from(error: crate::error::Error) -> Self {
+impl From<redlock::Error> for Denied {
+    fn from(error: redlock::Error) -> Self {
         Self::Error(error)
     }
 }
@@ -122,7 +123,7 @@ fn lock(redlock: &Redlock, args: &Args) -> Result<Lock, Denied> {
 /// For wrong arguments, if the lock is lost, and if too few nodes answer.
 pub(crate) async fn extend(args: ExtendArgs) -> Result<Exit, Failure> {
     let redlock = args.nodes.client()?;
-    let lock = redlock.attach_again(&args.token).auto_renew(false);
+    let lock = operator::attach_again(&redlock, &args.token).auto_renew(false);
     let lock = if let Some(ttl) = args.ttl { lock.ttl(ttl) } else { lock };
     let extended = async { lock.acquire().await?.detach().await };
     match extended.await {

@@ -8,10 +8,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use nix::unistd::{AccessFlags, access};
+use redlock::Guard;
 
-use crate::api::guard::Guard;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::run::group::{Group, SHELL};
+use crate::exit::{Exit, Failure};
+use crate::run::group::{Group, SHELL};
 
 /// Where commands are looked for without a PATH, as the system's own functions do.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";

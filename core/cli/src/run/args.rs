@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use crate::api::client::Redlock;
-use crate::api::lock::Lock;
-use crate::cli::duration::{self, shown};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::nodes;
-use crate::cli::run::machine::OnLoss;
+use redlock::{Lock, Redlock};
+
+use crate::duration::{self, shown};
+use crate::exit::{Exit, Failure};
+use crate::nodes;
+use crate::run::machine::OnLoss;
 
 /// For how long a crashed host blocks others. Renewals every ten seconds outlast a restart of a node.
 const TTL: &str = "30s";

@@ -23,7 +23,7 @@ use nix::unistd::{Pid, getpgid};
 use rustix::process::{WaitOptions, WaitStatus};
 use tokio::net::unix::pipe;
 
-use crate::cli::run::machine::End;
+use crate::run::machine::End;
 
 /// The name of a keeper.
 pub(crate) const KEEPER: &str = "redlock-keeper";

@@ -4,12 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
+use redlock::{Builder, Error, ErrorKind, Level, Redlock};
 
-use crate::api::client::{Builder, Redlock};
-use crate::cli::duration;
-use crate::cli::exit::{Exit, Failure, spelled};
-use crate::error::{Error, ErrorKind};
-use crate::protocol::diagnosis::Level;
+use crate::duration;
+use crate::exit::{Exit, Failure, spelled};
 
 /// Options for the nodes.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -98,7 +96,7 @@ fn with<T>(builder: Builder, value: Option<T>, set: impl FnOnce(Builder, T) -> B
 
 /// Returns the failure of a call. If nodes refuse this user, it names the rights that are missing, which it asks them for.
 pub(crate) async fn failure(redlock: &Redlock, error: Error) -> Failure {
-    let mut failure = Failure::new(Exit::of(&error), spelled(&error));
+    let mut failure = Failure::new(Exit::of(error.kind()), spelled(&error));
     if error.kind() == ErrorKind::Forbidden
         && let (Some(message), Ok(diagnoses)) = (&mut failure.message, redlock.diagnose().await)
     {

@@ -4,8 +4,8 @@ use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::say;
+use crate::exit::{Exit, Failure};
+use crate::say;
 
 /// Print the manual page, of the program or of one of its commands
 ///

@@ -1,16 +1,16 @@
-//! The command line: the program `redlock`.
+//! The command line: the program `redlock`, and the functions behind it for other launchers. These are no public API.
 //!
-//! It parses, calls the public API, and prints. `redlock run` is the one command with a life of its own: see `run`.
+//! It parses, calls the public API of `redlock-core` and what that shares with the bindings, and prints. `redlock run` is
+//! the one command with a life of its own: see `run`.
 //!
 //! Three launchers share it: the program of the crate, the console script of the Python package, and that of the Node
 //! package. So it must not rely on being the first code in its process: threads, signal handlers and a language's
 //! runtime may be there already.
-//!
-//! May import `bindings` and what lies below it.
 #![expect(
     clippy::doc_markdown,
     reason = "many of these comments are the program's help, which would show the backticks"
 )]
+#![forbid(unsafe_code)]
 
 mod acquire;
 mod check;
@@ -22,6 +22,8 @@ mod nodes;
 mod progress;
 mod release;
 mod run;
+#[cfg(test)]
+mod sample;
 mod say;
 mod signals;
 mod status;
@@ -33,11 +35,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use redlock::shutdown;
 
-use crate::api::shutdown::shutdown;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::run::group;
-use crate::cli::signals::{ENDING, Ignored, Signals, USER};
+use crate::exit::{Exit, Failure};
+use crate::run::group;
+use crate::signals::{ENDING, Ignored, Signals, USER};
 
 /// Runs the program that the crate installs, and ends the process. Under the name of a keeper, it is what `redlock run`
 /// starts beside its command.
@@ -58,7 +60,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ! {
     std::process::exit(run(args))
 }
 
-/// Runs the program and returns the status with which the process has to end, after [`shutdown`](crate::shutdown).
+/// Runs the program and returns the status with which the process has to end, after [`shutdown`](redlock::shutdown).
 #[must_use]
 pub fn run(args: impl IntoIterator<Item = OsString>) -> i32 {
     let args: Vec<_> = args.into_iter().collect();

@@ -4,21 +4,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
+use redlock::bindings::clock::Clock;
+use redlock::{Error, Guard, Lock, LockState, LockView, Redlock};
 
-use crate::api::client::Redlock;
-use crate::api::guard::Guard;
-use crate::api::inspect::LockView;
-use crate::api::lock::Lock;
-use crate::cli::duration::shown;
-use crate::cli::exit::Failure;
-use crate::cli::nodes;
-use crate::cli::progress::Progress;
-use crate::cli::run::args::Args;
-use crate::cli::run::group;
-use crate::cli::signals::{self, Signals};
-use crate::error::Error;
-use crate::protocol::quorum::LockState;
-use crate::sys::clock::Clock;
+use crate::duration::shown;
+use crate::exit::Failure;
+use crate::nodes;
+use crate::progress::Progress;
+use crate::run::args::Args;
+use crate::run::group;
+use crate::signals::{self, Signals};
 
 /// A shorter wait shows nothing: a line that comes and goes is only noise.
 const FIRST_LOOK: Duration = Duration::from_millis(500);
@@ -122,24 +117,13 @@ fn describe(views: &[LockView], is_reader: bool, now: SystemTime) -> Option<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::{self, changed};
 
     fn view(state: LockState, label: Option<&str>, slot: Option<u32>) -> LockView {
-        LockView {
-            name: "job".to_owned(),
-            key: "job".to_owned(),
-            state,
-            label: label.map(str::to_owned),
-            fence: None,
-            since: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(60)),
-            ttl_left: None,
-            holders: 1,
-            quorum: 1,
-            waiting: Some(3),
-            slot,
-            readers: None,
-            labels: Vec::new(),
-            nodes: Vec::new(),
-        }
+        sample::view(|view| {
+            (view.state, view.label, view.slot) = (state, label.map(str::to_owned), slot);
+            (view.since, view.waiting) = (Some(SystemTime::UNIX_EPOCH + Duration::from_secs(60)), Some(3));
+        })
     }
 
     #[test]
@@ -150,12 +134,12 @@ mod tests {
         assert_eq!(describe(std::slice::from_ref(&free), false, now), None);
         let expected = "waiting for \"job\": held by web1:17 for 3 min 20 s; 2 more waiting";
         assert_eq!(describe(&[free, held], false, now).as_deref(), Some(expected));
-        let shared = LockView { readers: Some(7), ..view(LockState::Shared, None, None) };
+        let shared = changed(view(LockState::Shared, None, None), |view| view.readers = Some(7));
         let expected = "waiting for \"job\": shared by 7 readers for 3 min 20 s; 2 more waiting";
         assert_eq!(describe(std::slice::from_ref(&shared), false, now).as_deref(), Some(expected));
         let expected = "waiting for \"job\": shared by 7 readers for 3 min 20 s; 3 more waiting";
         assert_eq!(describe(&[shared], true, now).as_deref(), Some(expected));
-        let foreign = LockView { waiting: Some(1), ..view(LockState::Foreign, None, None) };
+        let foreign = changed(view(LockState::Foreign, None, None), |view| view.waiting = Some(1));
         let expected = "waiting for \"job\": held by a program that uses another library";
         assert_eq!(describe(&[foreign], false, now).as_deref(), Some(expected));
     }

@@ -7,16 +7,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use crate::api::client::Redlock;
-use crate::api::lock::Lock;
-use crate::api::wait_free::{AWAY_MOST, wait_free};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::progress::Progress;
-use crate::cli::{duration, nodes, status};
-use crate::error::{Error, ErrorKind};
-use crate::options::Options;
-use crate::sys::clock::{Clock, Moment};
-use crate::sys::future::join_all;
+use redlock::bindings::clock::{Clock, Moment};
+use redlock::bindings::operator::{AWAY_MOST, join_all, wait_free};
+use redlock::{Error, ErrorKind, Lock, Redlock};
+
+use crate::exit::{Exit, Failure};
+use crate::progress::Progress;
+use crate::{duration, nodes, status};
 
 /// The pause before the next look while no quorum of nodes answers.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -79,9 +76,8 @@ async fn until_free(redlock: &Redlock, args: &Args) -> Result<Exit, Failure> {
             Ok(None) => return Ok(Exit::OK),
             Ok(Some(name)) => {
                 away_until = clock.now().after(AWAY_MOST);
-                let context = redlock.session().context(lock(redlock, name, args).shape(), &Options::default())?;
                 let left = args.wait.map(|_| end.since(clock.now()));
-                wait_free(context, left).await.map(|is_free| (!is_free).then_some(name))
+                wait_free(redlock, &lock(redlock, name, args), left).await.map(|is_free| (!is_free).then_some(name))
             }
             Err(error) => Err(error),
         };

@@ -14,16 +14,14 @@ use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
+use redlock::bindings::clock::Clock;
+use redlock::bindings::operator::join_all;
+use redlock::{LockState, LockView, NodeState, NodeView, Redlock};
 use serde_json::{Value, json};
 
-use crate::api::client::Redlock;
-use crate::api::inspect::{LockView, NodeState, NodeView};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::table::{Table, plain};
-use crate::cli::{duration, nodes, say};
-use crate::protocol::quorum::LockState;
-use crate::sys::clock::Clock;
-use crate::sys::future::join_all;
+use crate::exit::{Exit, Failure};
+use crate::table::{Table, plain};
+use crate::{duration, nodes, say};
 
 /// The shortest pause between two looks.
 const PAUSE_LEAST: Duration = Duration::from_millis(100);
@@ -200,8 +198,8 @@ fn sentence(view: &LockView) -> String {
         LockState::Shared => format!("shared{on}"),
         LockState::Foreign => format!("foreign{on}: another library's lock, or a key that is not a lock"),
         LockState::Free => "free".to_owned(),
-        LockState::Unknown if nodes == 1 => "unknown".to_owned(),
-        LockState::Unknown => format!("unknown: no {quorum} of {nodes} nodes agree"),
+        _ if nodes == 1 => "unknown".to_owned(),
+        _ => format!("unknown: no {quorum} of {nodes} nodes agree"),
     }
 }
 
@@ -243,6 +241,7 @@ fn table_of_nodes(nodes: &[NodeView]) -> String {
                 vec![node.clone(), "foreign".to_owned(), shown_left(*ttl_left), String::new(), String::new()]
             }
             NodeState::Unavailable { error } => vec![node.clone(), error.clone()],
+            _ => vec![node.clone()],
         };
         table.row(cells);
     }
@@ -315,6 +314,7 @@ fn json_of_node(view: &NodeView) -> Value {
         NodeState::Shared { fence, ttl_left, .. } => ("shared", None, Some(fence), *ttl_left, None),
         NodeState::Foreign { ttl_left } => ("foreign", None, None, *ttl_left, None),
         NodeState::Unavailable { error } => ("unavailable", None, None, None, Some(error)),
+        _ => ("unknown", None, None, None, None),
     };
     let (readers, labels) = match &view.state {
         NodeState::Shared { readers, labels, .. } => (Some(readers), &labels[..]),
@@ -339,35 +339,26 @@ fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::{self, changed};
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
-    }
-
-    fn node(number: u8, state: NodeState) -> NodeView {
-        NodeView { node: format!("redis://10.0.0.{number}:6379"), key: "job".to_owned(), state }
     }
 
     fn view() -> LockView {
         let ttl_left = Some(Duration::from_millis(8_200));
         let held = || NodeState::Held { label: Some("web-3:4711".to_owned()), fence: 1_764_126_729_000_125, ttl_left };
         let down = NodeState::Unavailable { error: "cannot be reached: connection refused".to_owned() };
-        LockView {
-            name: "job".to_owned(),
-            key: "app:job".to_owned(),
-            state: LockState::Held,
-            label: Some("web-3:4711".to_owned()),
-            fence: Some(1_764_126_729_000_125),
-            since: Some(at(1_764_126_729) + Duration::from_micros(125)),
-            ttl_left,
-            holders: 2,
-            quorum: 2,
-            waiting: Some(2),
-            slot: None,
-            readers: None,
-            labels: Vec::new(),
-            nodes: vec![node(1, held()), node(2, held()), node(3, down)],
-        }
+        sample::view(|view| {
+            "app:job".clone_into(&mut view.key);
+            view.state = LockState::Held;
+            view.label = Some("web-3:4711".to_owned());
+            view.fence = Some(1_764_126_729_000_125);
+            view.since = Some(at(1_764_126_729) + Duration::from_micros(125));
+            view.ttl_left = ttl_left;
+            (view.holders, view.quorum, view.waiting) = (2, 2, Some(2));
+            view.nodes = sample::nodes([held(), held(), down]);
+        })
     }
 
     #[test]
@@ -391,8 +382,10 @@ mod tests {
     fn a_shared_lock_for_people() {
         let (labels, ttl_left) = (vec!["web-3:4711".to_owned(), "web-4:12".to_owned()], view().ttl_left);
         let shared = NodeState::Shared { readers: 3, labels: labels.clone(), fence: 1_764_126_729_000_125, ttl_left };
-        let nodes = vec![node(1, shared)];
-        let view = LockView { state: LockState::Shared, label: None, readers: Some(3), labels, nodes, ..view() };
+        let view = changed(view(), |view| {
+            (view.state, view.label, view.readers, view.labels) = (LockState::Shared, None, Some(3), labels);
+            view.nodes = sample::nodes([shared]);
+        });
         let lines = [
             "job: shared",
             "  readers  3: web-3:4711, web-4:12",
@@ -415,21 +408,28 @@ mod tests {
     #[test]
     fn other_states_for_people() {
         let first = |view: &LockView| block_of(view, at(0)).lines().next().map(str::to_owned).unwrap();
-        let of = |state, nodes: usize| LockView { state, nodes: view().nodes[..nodes].to_vec(), ..view() };
+        let of = |state, nodes: usize| {
+            changed(view(), |view| {
+                view.state = state;
+                view.nodes.truncate(nodes);
+            })
+        };
         assert_eq!(first(&of(LockState::Free, 3)), "job: free");
         assert_eq!(first(&of(LockState::Held, 1)), "job: held");
         assert_eq!(first(&of(LockState::Unknown, 3)), "job: unknown: no 2 of 3 nodes agree");
-        let foreign = LockView { ttl_left: None, label: None, ..of(LockState::Foreign, 1) };
+        let foreign = changed(of(LockState::Foreign, 1), |view| (view.ttl_left, view.label) = (None, None));
         assert_eq!(first(&foreign), "job: foreign: another library's lock, or a key that is not a lock");
         assert!(block_of(&foreign, at(0)).contains("\n  until    forever: the key does not expire\n"));
-        let odd = LockView { name: "a\n\x1b[2J".to_owned(), slot: Some(3), ..view() };
+        let odd = changed(view(), |view| (view.name, view.slot) = ("a\n\x1b[2J".to_owned(), Some(3)));
         assert_eq!(first(&odd), "a\\n\\u{1b}[2J slot 3: held on 2 of 3 nodes");
     }
 
     #[test]
     fn a_semaphore_for_people() {
-        let slot = |slot, state| LockView { slot: Some(slot), state, ..view() };
-        let free = LockView { label: None, fence: None, since: None, ttl_left: None, ..slot(1, LockState::Free) };
+        let slot = |slot, state| changed(view(), |view| (view.slot, view.state) = (Some(slot), state));
+        let free = changed(slot(1, LockState::Free), |view| {
+            (view.label, view.fence, view.since, view.ttl_left) = (None, None, None, None);
+        });
         let lines = [
             "job: 1 of 2 slots held",
             "  waiting  2",
@@ -456,14 +456,15 @@ mod tests {
             assert_eq!(keys(node), "error fence label labels node readers state ttl_left_ms");
         }
         assert_eq!(lock["nodes"][2]["state"], "unavailable");
-        let free = LockView { state: LockState::Free, ttl_left: None, since: None, ..view() };
+        let free = changed(view(), |view| (view.state, view.ttl_left, view.since) = (LockState::Free, None, None));
         assert_eq!(keys(&json_of(&free, at(0))), documented, "always the same");
     }
 
     #[test]
     fn names_are_held_if_no_slot_is_free() {
-        let slots =
-            |states: &[LockState]| states.iter().map(|state| LockView { state: *state, ..view() }).collect::<Vec<_>>();
+        let slots = |states: &[LockState]| {
+            states.iter().map(|state| changed(view(), |view| view.state = *state)).collect::<Vec<_>>()
+        };
         assert_eq!(is_held(&slots(&[LockState::Held, LockState::Foreign])), Some(true));
         assert_eq!(is_held(&slots(&[LockState::Unknown, LockState::Free])), Some(false));
         assert_eq!(is_held(&slots(&[LockState::Unknown, LockState::Held])), None);

@@ -11,7 +11,7 @@ use std::task::Poll;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use tokio::signal::unix::{self, SignalKind};
 
-use crate::cli::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure};
 
 /// The signals that end a program, and that people and service managers send for it.
 pub(crate) const ENDING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];

@@ -1,0 +1,27 @@
+//! What the program `redlock` does that is not in the public API.
+
+use std::time::Duration;
+
+use crate::api::client::Redlock;
+use crate::api::lock::Lock;
+pub use crate::api::operator::{Holding, Names, Removal, holding, inspect_all, scan};
+use crate::api::wait_free;
+pub use crate::api::wait_free::AWAY_MOST;
+use crate::error::Error;
+use crate::options::Options;
+pub use crate::protocol::shape::PERMITS_MOST;
+pub use crate::sys::future::join_all;
+
+/// Waits until an acquire of this lock would not have to wait; see [`Redlock::wait_free`], which takes only names.
+///
+/// # Errors
+///
+/// As there.
+pub async fn wait_free(redlock: &Redlock, lock: &Lock, timeout: Option<Duration>) -> Result<bool, Error> {
+    wait_free::wait_free(redlock.session().context(lock.shape(), &Options::default())?, timeout).await
+}
+
+/// Makes a lock as [`Redlock::attach`] does, whose text stays good: it does not take the lock from others who have it.
+pub fn attach_again(redlock: &Redlock, text: &str) -> Lock {
+    redlock.attach_again(text)
+}
