@@ -42,7 +42,7 @@ use tokio::task::AbortHandle;
 
 use crate::address::Address;
 use crate::net::failure::Failure;
-use crate::net::logins::{Follower, Logins, NoLogin};
+use crate::net::logins::{Follower, Logins};
 use crate::net::node::endpoint::Endpoint;
 use crate::net::node::event::{EventSink, NodeEvent};
 use crate::net::node::health::Health;
@@ -188,6 +188,9 @@ struct Slot {
     worked: AtomicBool,
     /// Whether a quorum needs the connection that is being made.
     urgent: AtomicBool,
+    /// How far the connect under way is, and when it began, in nanoseconds; zero while it waits for permission.
+    progress: Progress,
+    begun: AtomicU64,
     /// Whether [`mend`] runs for this slot.
     mending: AtomicBool,
     /// Notified when another server is in the node's place.
@@ -406,6 +409,22 @@ impl Connections {
         .await
     }
 
+    /// Returns why `node` has not answered yet, if it is because no connection to it is made yet.
+    pub(crate) fn why_unconnected(&self, node: usize) -> Option<Failure> {
+        let slot = &self.slots[node];
+        let state = slot.state();
+        if state.connection.is_some() || !state.connecting {
+            return None;
+        }
+        match slot.begun.load(Ordering::Relaxed) {
+            0 => state.failure.clone(),
+            begun => {
+                let after = self.clock.now().since(Moment::from_nanos(begun));
+                Some(Failure::unconnected(slot.progress.phase(), in_millis(after)))
+            }
+        }
+    }
+
     /// Connects to `node` if the pace permits it, unless done or under way. A connect is `urgent` if a quorum needs it.
     fn start_connecting(self: &Arc<Self>, node: usize, urgent: bool) {
         let begun = {
@@ -431,6 +450,7 @@ impl Connections {
     }
 
     fn spawn_connecting(self: &Arc<Self>, node: usize, begun: Option<Moment>) {
+        self.slots[node].begun.store(0, Ordering::Relaxed);
         let attempt = Connecting { connections: Arc::clone(self), node, finished: false };
         self.spawn(async move { attempt.run(begun).await });
     }
@@ -734,6 +754,11 @@ impl Drop for Connections {
     }
 }
 
+/// Rounds up to whole milliseconds, for people to read.
+pub(crate) fn in_millis(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+}
+
 /// Reconnects to `node` without a request, for as long as a server takes to restart.
 async fn mend(connections: Weak<Connections>, node: usize, clock: Clock) {
     for tries in 1..=MENDS_MOST {
@@ -876,9 +901,11 @@ impl Connecting {
         let mut replaced = pin!(slot.moved.notified());
         replaced.as_mut().enable();
         let moves = slot.state().moves;
-        let progress = Progress::default();
+        slot.progress.enter(Phase::default());
+        slot.begun.store(connections.clock.now().nanos(), Ordering::Relaxed);
         let is_known = member.endpoint.is_known();
-        let mut connect = pin!(member.node.connect(&connections.clock, connections.sink(node), is_known, &progress));
+        let connect = member.node.connect(&connections.clock, connections.sink(node), is_known, &slot.progress);
+        let mut connect = pin!(connect);
         let mut timer = pin!(connections.clock.sleep(limit));
         let (mut due, mut respites) = (connections.clock.now().after(limit), RESPITES);
         let result = poll_fn(|cx| {
@@ -894,11 +921,7 @@ impl Connecting {
                 }
                 let now = connections.clock.now();
                 if now < due.after(UNDRIVEN) || respites == 0 {
-                    return Poll::Ready(Some(Err(match progress.phase() {
-                        // The source of the login may be slow, and the node not.
-                        Phase::Login => Failure::NoLogin(NoLogin::Slow(limit)),
-                        phase => Failure::Unconnected(phase, limit),
-                    })));
+                    return Poll::Ready(Some(Err(Failure::unconnected(slot.progress.phase(), limit))));
                 }
                 // The runtime was not driven for a while, so that the node's answer was not read.
                 respites -= 1;
