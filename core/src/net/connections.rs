@@ -235,16 +235,24 @@ struct Lifeline {
     task: AbortHandle,
 }
 
+/// All connections to one set of nodes.
+pub(crate) type AllConnections = Mutex<Vec<Arc<Connections>>>;
+
 impl Lifeline {
-    fn watch(runtime: &Handle) -> Self {
-        struct Last(Arc<AtomicBool>);
+    fn watch(runtime: &Handle, all: Weak<AllConnections>) -> Self {
+        struct Last(Arc<AtomicBool>, Weak<AllConnections>);
         impl Drop for Last {
+            /// Drops them with the runtime, whose event queue they keep open.
             fn drop(&mut self) {
                 self.0.store(false, Ordering::Release);
+                let Some(all) = self.1.upgrade() else { return };
+                // If it is locked, whoever makes the next connections drops these.
+                let ended = all.try_lock().map(|mut all| all.extract_if(.., |one| !one.is_alive()).collect::<Vec<_>>());
+                drop(ended);
             }
         }
         let alive = Arc::new(AtomicBool::new(true));
-        let last = Last(Arc::clone(&alive));
+        let last = Last(Arc::clone(&alive), all);
         let task = spawn(runtime, async move {
             let _last = last;
             std::future::pending::<()>().await;
@@ -260,15 +268,17 @@ impl Drop for Lifeline {
 }
 
 impl Connections {
+    /// Makes connections on `runtime`. They leave `all` when that ends.
     pub(crate) fn new(
         members: Arc<Members>,
         clock: Clock,
         random: Random,
         runtime: Handle,
         events: Vec<EventSink>,
+        all: Weak<AllConnections>,
     ) -> Self {
         let slots = (0..members.len()).map(|_| Slot::default()).collect();
-        let lifeline = Lifeline::watch(&runtime);
+        let lifeline = Lifeline::watch(&runtime, all);
         let deadlines = Arc::new(Deadlines::new(runtime.clone()));
         let (changed, again) = (Notify::new(), AtomicU64::new(Moment::NEVER.nanos()));
         Self { members, clock, random, runtime, slots, deadlines, events, changed, again, lifeline }
@@ -964,7 +974,8 @@ mod tests {
         let nodes = vec![Member { node, address, endpoint }];
         let members = Members::new(nodes, harness::LIMIT, None, &Clock::System);
         let events = vec![EventSink::new(true, |_| {})];
-        Arc::new(Connections::new(Arc::new(members), Clock::System, Random::System, Handle::current(), events))
+        let (members, runtime) = (Arc::new(members), Handle::current());
+        Arc::new(Connections::new(members, Clock::System, Random::System, runtime, events, Weak::new()))
     }
 
     /// Makes the next try due.
