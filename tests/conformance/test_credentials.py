@@ -22,6 +22,8 @@ CALLERS = 200
 HANG_MS = 3_000
 """Longer than it takes to connect for some dozens of times."""
 CONNECT_TIMEOUT_MS = 100
+CUT_MS = 300
+"""Before a connect is given up."""
 THREADS_MOST = 8
 """The background, the log's and the one that reads, and those that the driver's language starts late."""
 
@@ -82,12 +84,18 @@ def test_a_password_file(
 def test_a_password_file_that_hangs(
     drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str, tmp_path: Path
 ) -> None:
-    """As one on a dead mount: nobody writes into the pipe. Every call keeps its limit, and they take few threads."""
+    """As one on a dead mount: nobody writes into the pipe. Every call keeps its limit, and they take few threads.
+
+    A file that is put in its place is read soon, although the first reading never ends.
+    """
     (server,) = start_nodes(1)
     add_user(server, "app")
     path, pipe = tmp_path / "password", tmp_path / "pipe"
     os.mkfifo(path)
     driver = drivers.start(face)
+    with pytest.raises(LockError, match="no login within") as cut:
+        driver.client([server.url_as("app")], password_file=str(path), timeout_ms=CUT_MS).lock(name).acquire()
+    assert cut.value.code == "unavailable"
     client = driver.client(
         [server.url_as("app")], password_file=str(path), timeout_ms=HANG_MS, connect_timeout_ms=CONNECT_TIMEOUT_MS
     )
@@ -111,7 +119,6 @@ def test_a_password_file_that_hangs(
     assert max(threads) <= before + THREADS_MOST + (0 if FACES[face].cancels else CALLERS)
     path.rename(pipe)
     path.write_text(SECRET, encoding="utf-8")
-    pipe.write_text(SECRET, encoding="utf-8")
     lock = client.lock(name, timeout_ms=30_000)
     lock.acquire()
     lock.release()

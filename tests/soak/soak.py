@@ -25,8 +25,8 @@ LANGUAGES = {"rust": "rust", "rust-blocking": "rust", "python": "python", "async
 
 MIB = 1 << 20
 
-RUNTIME_DESCRIPTORS = 3
-"""How many descriptors a runtime has beside its connections."""
+RUNTIME_DESCRIPTORS = 4
+"""How many descriptors a runtime has beside its connections, with the one by which it hears of signals."""
 
 LIVE_ALLOWED = {"rust": 96 << 10, "python": 500, "node": MIB // 2}
 """How much more may be alive by a language's own count, for each node: bytes, in Python blocks of memory."""

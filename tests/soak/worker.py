@@ -44,6 +44,9 @@ WRITES = 4
 DENIED = 64
 """How many calls are denied at once."""
 
+CROWD = 64
+"""How many threads acquire at once."""
+
 MOMENT_S = 0.02
 """Long enough for a call to be denied in the background too."""
 
@@ -110,7 +113,7 @@ class Blocking:
 
     def perform(self, count: int) -> Json:
         """Takes `count` turns, and returns with everything released."""
-        tasks = {"wait": WAITERS, "denied": DENIED}.get(self.work, 1)
+        tasks = {"wait": WAITERS, "denied": DENIED, "crowd": CROWD}.get(self.work, 1)
         work = self._denials if self.work == "denied" else self._turns
         with ThreadPoolExecutor(tasks) as pool:
             for each in [pool.submit(work, task, count // tasks) for task in range(tasks)]:
@@ -126,10 +129,10 @@ class Blocking:
             with contextlib.suppress(redlock.LockUnavailable):
                 assert not made(self.client, self.shape, f"name-{task}-{turn}", turn).acquire(timeout=MOMENT_S)
 
-    def _turns(self, _: int, count: int) -> None:
+    def _turns(self, task: int, count: int) -> None:
         for turn in range(self.done, self.done + count):
             with self._of_turn(turn) as client:
-                name = f"name-{turn}" if self.work == "names" else "name"
+                name = {"names": f"name-{turn}", "crowd": f"name-{task}-{turn}"}.get(self.work, "name")
                 if self.shape == "term":
                     assert client.election(name).run(lambda lock: lock.fence)
                     continue
@@ -377,7 +380,7 @@ def arguments() -> argparse.Namespace:
     """The worker's command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--face", choices=["python", "asyncio"], required=True)
-    works = ["cycle", "wait", "names", "denied", "clients", "cancel"]
+    works = ["cycle", "wait", "names", "crowd", "denied", "clients", "cancel"]
     parser.add_argument("--work", choices=works, required=True)
     parser.add_argument("--shape", choices=["one", "set", "slot", "term", "shared"], default="one")
     parser.add_argument("--seed", type=int, default=0, help="for the random moments and names")

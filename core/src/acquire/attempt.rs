@@ -176,7 +176,7 @@ async fn vote(
                 ballots.complete = !round.is_cut();
                 for node in 0..ballots.votes.len() {
                     if ballots.votes[node] == Vote::Pending {
-                        ballots.fail(node, Failure::Silent(round.time_given()));
+                        ballots.fail(node, round.silence(node));
                     }
                 }
                 explain(connections, ballots, restart_delay);

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -103,7 +103,7 @@ impl Subject {
         let members = &self.set.members;
         let sinks = (0..members.len()).map(|_| EventSink::new(true, |_| {})).collect();
         let (clock, random) = (self.process.clock.clone(), self.process.random.clone());
-        let connections = Arc::new(Connections::new(Arc::clone(members), clock, random, runtime, sinks));
+        let connections = Arc::new(Connections::new(Arc::clone(members), clock, random, runtime, sinks, Weak::new()));
         let nodes = 0..members.len();
         let connected = join_all(nodes.clone().map(|node| self.connect(&connections, node)).collect());
         let asked = join_all(nodes.clone().map(|node| self.ask_sentinels(node)).collect());

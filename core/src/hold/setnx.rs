@@ -104,7 +104,7 @@ async fn ask(
                 ballots.complete = !round.is_cut();
                 ballots.ended = connections.clock.now();
                 ballots.took = ballots.ended.since(start);
-                ballots.fail(NODE, Failure::Silent(round.time_given()));
+                ballots.fail(NODE, round.silence(NODE));
                 round.wait_for_all();
                 if let Some(caller) = caller.take() {
                     let _ = caller.send(Outcome::Lost(ballots));

@@ -216,7 +216,12 @@ impl KeyBallots {
         let is_unheard = |node: &usize| {
             matches!(
                 self.answers[*node],
-                None | Some(Err(Failure::Closed | Failure::Silent(_) | Failure::UnexpectedReply))
+                None | Some(Err(Failure::Closed
+                    | Failure::Silent(_)
+                    // While a connection is made, one before may have been asked.
+                    | Failure::Unconnected(..)
+                    | Failure::NoLogin(_)
+                    | Failure::UnexpectedReply))
             )
         };
         (0..self.votes.len()).filter(is_unheard).fold(NodeMask::NONE, NodeMask::with)
@@ -249,7 +254,7 @@ impl KeyBallots {
                     for node in
                         (0..self.votes.len()).filter(|node| self.votes[*node] == KeyVote::Pending).collect::<Vec<_>>()
                     {
-                        self.fail(node, Failure::Silent(round.time_given()));
+                        self.fail(node, round.silence(node));
                     }
                 }
             }

@@ -42,7 +42,7 @@ use tokio::task::AbortHandle;
 
 use crate::address::Address;
 use crate::net::failure::Failure;
-use crate::net::logins::{Follower, Logins, NoLogin};
+use crate::net::logins::{Follower, Logins};
 use crate::net::node::endpoint::Endpoint;
 use crate::net::node::event::{EventSink, NodeEvent};
 use crate::net::node::health::Health;
@@ -188,6 +188,9 @@ struct Slot {
     worked: AtomicBool,
     /// Whether a quorum needs the connection that is being made.
     urgent: AtomicBool,
+    /// How far the connect under way is, and when it began, in nanoseconds; zero while it waits for permission.
+    progress: Progress,
+    begun: AtomicU64,
     /// Whether [`mend`] runs for this slot.
     mending: AtomicBool,
     /// Notified when another server is in the node's place.
@@ -232,16 +235,24 @@ struct Lifeline {
     task: AbortHandle,
 }
 
+/// All connections to one set of nodes.
+pub(crate) type AllConnections = Mutex<Vec<Arc<Connections>>>;
+
 impl Lifeline {
-    fn watch(runtime: &Handle) -> Self {
-        struct Last(Arc<AtomicBool>);
+    fn watch(runtime: &Handle, all: Weak<AllConnections>) -> Self {
+        struct Last(Arc<AtomicBool>, Weak<AllConnections>);
         impl Drop for Last {
+            /// Drops them with the runtime, whose event queue they keep open.
             fn drop(&mut self) {
                 self.0.store(false, Ordering::Release);
+                let Some(all) = self.1.upgrade() else { return };
+                // If it is locked, whoever makes the next connections drops these.
+                let ended = all.try_lock().map(|mut all| all.extract_if(.., |one| !one.is_alive()).collect::<Vec<_>>());
+                drop(ended);
             }
         }
         let alive = Arc::new(AtomicBool::new(true));
-        let last = Last(Arc::clone(&alive));
+        let last = Last(Arc::clone(&alive), all);
         let task = spawn(runtime, async move {
             let _last = last;
             std::future::pending::<()>().await;
@@ -257,15 +268,17 @@ impl Drop for Lifeline {
 }
 
 impl Connections {
+    /// Makes connections on `runtime`. They leave `all` when that ends.
     pub(crate) fn new(
         members: Arc<Members>,
         clock: Clock,
         random: Random,
         runtime: Handle,
         events: Vec<EventSink>,
+        all: Weak<AllConnections>,
     ) -> Self {
         let slots = (0..members.len()).map(|_| Slot::default()).collect();
-        let lifeline = Lifeline::watch(&runtime);
+        let lifeline = Lifeline::watch(&runtime, all);
         let deadlines = Arc::new(Deadlines::new(runtime.clone()));
         let (changed, again) = (Notify::new(), AtomicU64::new(Moment::NEVER.nanos()));
         Self { members, clock, random, runtime, slots, deadlines, events, changed, again, lifeline }
@@ -406,6 +419,22 @@ impl Connections {
         .await
     }
 
+    /// Returns why `node` has not answered yet, if it is because no connection to it is made yet.
+    pub(crate) fn why_unconnected(&self, node: usize) -> Option<Failure> {
+        let slot = &self.slots[node];
+        let state = slot.state();
+        if state.connection.is_some() || !state.connecting {
+            return None;
+        }
+        match slot.begun.load(Ordering::Relaxed) {
+            0 => state.failure.clone(),
+            begun => {
+                let after = self.clock.now().since(Moment::from_nanos(begun));
+                Some(Failure::unconnected(slot.progress.phase(), in_millis(after)))
+            }
+        }
+    }
+
     /// Connects to `node` if the pace permits it, unless done or under way. A connect is `urgent` if a quorum needs it.
     fn start_connecting(self: &Arc<Self>, node: usize, urgent: bool) {
         let begun = {
@@ -431,6 +460,7 @@ impl Connections {
     }
 
     fn spawn_connecting(self: &Arc<Self>, node: usize, begun: Option<Moment>) {
+        self.slots[node].begun.store(0, Ordering::Relaxed);
         let attempt = Connecting { connections: Arc::clone(self), node, finished: false };
         self.spawn(async move { attempt.run(begun).await });
     }
@@ -734,6 +764,11 @@ impl Drop for Connections {
     }
 }
 
+/// Rounds up to whole milliseconds, for people to read.
+pub(crate) fn in_millis(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+}
+
 /// Reconnects to `node` without a request, for as long as a server takes to restart.
 async fn mend(connections: Weak<Connections>, node: usize, clock: Clock) {
     for tries in 1..=MENDS_MOST {
@@ -876,9 +911,11 @@ impl Connecting {
         let mut replaced = pin!(slot.moved.notified());
         replaced.as_mut().enable();
         let moves = slot.state().moves;
-        let progress = Progress::default();
+        slot.progress.enter(Phase::default());
+        slot.begun.store(connections.clock.now().nanos(), Ordering::Relaxed);
         let is_known = member.endpoint.is_known();
-        let mut connect = pin!(member.node.connect(&connections.clock, connections.sink(node), is_known, &progress));
+        let connect = member.node.connect(&connections.clock, connections.sink(node), is_known, &slot.progress);
+        let mut connect = pin!(connect);
         let mut timer = pin!(connections.clock.sleep(limit));
         let (mut due, mut respites) = (connections.clock.now().after(limit), RESPITES);
         let result = poll_fn(|cx| {
@@ -894,11 +931,7 @@ impl Connecting {
                 }
                 let now = connections.clock.now();
                 if now < due.after(UNDRIVEN) || respites == 0 {
-                    return Poll::Ready(Some(Err(match progress.phase() {
-                        // The source of the login may be slow, and the node not.
-                        Phase::Login => Failure::NoLogin(NoLogin::Slow(limit)),
-                        phase => Failure::Unconnected(phase, limit),
-                    })));
+                    return Poll::Ready(Some(Err(Failure::unconnected(slot.progress.phase(), limit))));
                 }
                 // The runtime was not driven for a while, so that the node's answer was not read.
                 respites -= 1;
@@ -941,7 +974,8 @@ mod tests {
         let nodes = vec![Member { node, address, endpoint }];
         let members = Members::new(nodes, harness::LIMIT, None, &Clock::System);
         let events = vec![EventSink::new(true, |_| {})];
-        Arc::new(Connections::new(Arc::new(members), Clock::System, Random::System, Handle::current(), events))
+        let (members, runtime) = (Arc::new(members), Handle::current());
+        Arc::new(Connections::new(members, Clock::System, Random::System, runtime, events, Weak::new()))
     }
 
     /// Makes the next try due.

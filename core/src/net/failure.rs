@@ -58,6 +58,15 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// Returns the failure of a connect that is in this phase `after` so much time.
+    pub(crate) fn unconnected(phase: Phase, after: Duration) -> Self {
+        match phase {
+            // The source of the login may be slow, and the node not.
+            Phase::Login => Self::NoLogin(NoLogin::Slow(after)),
+            phase => Self::Unconnected(phase, after),
+        }
+    }
+
     /// Returns whether this failure makes its connection useless.
     pub(crate) fn breaks_connection(&self) -> bool {
         let is_broken = matches!(

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::net::connections::Connections;
+use crate::net::connections::{Connections, in_millis};
 use crate::net::failure::Failure;
 use crate::net::footprint::{Footprint, Trace};
 use crate::net::node::Connection;
@@ -175,10 +175,10 @@ impl Round {
         self.deadline < self.started.after(self.node_timeout)
     }
 
-    /// Returns how long the nodes have to answer, in whole milliseconds and rounded up, for people to read.
-    pub(crate) fn time_given(&self) -> Duration {
-        let given = self.deadline.since(self.started);
-        Duration::from_millis(u64::try_from(given.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+    /// Returns why `node` has not answered in the time that it had, for people to read.
+    pub(crate) fn silence(&self, node: usize) -> Failure {
+        let given = || Failure::Silent(in_millis(self.deadline.since(self.started)));
+        self.connections.why_unconnected(node).unwrap_or_else(given)
     }
 
     /// Whether no answer is pending.

@@ -136,20 +136,19 @@ impl Tls {
 
     /// Reads files that changed. Returns the configuration in force, and the refusal of a new version the first time.
     fn renewed(&self) -> (Result<Arc<ClientConfig>, Failure>, Option<Refusal>) {
+        let known = self.state().version.clone();
+        let version = version(&self.options);
+        // Without the lock, because it may hang, and a later one not.
+        let renewed = (version != known).then(|| read(&self.options));
         let mut state = self.state();
         let mut refusal = None;
-        let version = version(&self.options);
-        if version != state.version {
-            match read(&self.options) {
-                Ok((in_force, version)) => {
-                    *state = State { in_force, version, config: None, refused: None };
-                }
-                Err(_) if state.refused.as_ref() == Some(&version) => {}
-                Err(why) => {
-                    state.refused = Some(version);
-                    refusal = Some(why);
-                }
+        match renewed {
+            Some(Ok((in_force, version))) => *state = State { in_force, version, config: None, refused: None },
+            Some(Err(why)) if state.refused.as_ref() != Some(&version) => {
+                state.refused = Some(version);
+                refusal = Some(why);
             }
+            Some(Err(_)) | None => {}
         }
         let config = match &state.config {
             Some(config) => Ok(Arc::clone(config)),

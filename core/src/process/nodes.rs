@@ -5,12 +5,12 @@ use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use tokio::runtime::Handle;
 
 use crate::address::Address;
-use crate::net::connections::{Connections, Members};
+use crate::net::connections::{AllConnections, Connections, Members};
 use crate::net::failure::Failure;
 use crate::net::node::Connection;
 use crate::net::node::endpoint::{Endpoint, User};
@@ -34,7 +34,7 @@ pub(crate) struct NodeSet {
     pub(crate) list: Arc<NodeList>,
     environment: Arc<Environment>,
     schedule: Arc<Schedule>,
-    all_connections: Mutex<Vec<Arc<Connections>>>,
+    all_connections: Arc<AllConnections>,
     /// The runtimes of blocking callers that may have connections to it.
     pub(crate) seats: Arc<Seats>,
     pub(crate) waiters: Arc<Waiters>,
@@ -79,7 +79,7 @@ impl NodeSet {
             list,
             environment: Arc::clone(environment),
             schedule: Arc::clone(schedule),
-            all_connections: Mutex::default(),
+            all_connections: Arc::default(),
             seats: Seats::new(MAX_CONNECTIONS_DEFAULT),
             waiters: Arc::default(),
             tracking: Arc::default(),
@@ -226,8 +226,8 @@ impl NodeSet {
         all_connections.retain(|connections| connections.is_alive());
         let members = Arc::clone(&self.members);
         let Environment { clock, random, pool, .. } = &*self.environment;
-        let connections = Connections::new(members, clock.clone(), random.clone(), runtime.clone(), events());
-        let connections = Arc::new(connections);
+        let (clock, random, all) = (clock.clone(), random.clone(), Arc::downgrade(&self.all_connections));
+        let connections = Arc::new(Connections::new(members, clock, random, runtime.clone(), events(), all));
         if let Some(logins) = &self.members.logins
             && self.is_background(runtime)
         {
@@ -318,13 +318,13 @@ impl Creditors for NodeSet {
 impl Drop for NodeSet {
     /// Closes the connections that this set has on the runtimes of blocking calls.
     fn drop(&mut self) {
-        let all_connections = mem::take(self.all_connections.get_mut().unwrap_or_else(PoisonError::into_inner));
         let Environment { pool, clock, .. } = &*self.environment;
         if self.environment.is_foreign() {
-            // The parent's connections.
-            mem::forget(all_connections);
+            // The parent's connections, which one of its threads may have locked.
+            mem::forget(Arc::clone(&self.all_connections));
             return;
         }
+        let all_connections = mem::take(&mut *self.all_connections.lock().unwrap_or_else(PoisonError::into_inner));
         let undriven: Vec<(_, runtimes::WeakConnections)> = all_connections
             .iter()
             .filter(|connections| pool.has_made(connections.runtime_id()))

@@ -4,25 +4,44 @@
 //! calls with the same key, one is under way at a time, and everybody who needs its result waits for that one: a resolver
 //! that hangs takes one thread for each name, and not one for each caller.
 //!
+//! A call that takes longer than [`PATIENCE`] may hang for ever, although another would not: the name server has changed,
+//! or something else is mounted. Whoever needs a result then begins another one beside it, and the first that ends serves
+//! all. With each call that is still under way the patience doubles, so that a day of hanging takes a dozen threads.
+//!
 //! What may interrupt it: a caller that is cancelled, which ends no call; work that panics, or a system that gives no
-//! thread, which leaves its callers without a result; a fork, after which the child has calls of its own.
+//! thread, which leaves its callers without a result if no other call is under way; a fork, after which the child has
+//! calls of its own.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::sys::clock::{Clock, Moment};
+
+/// How long a call may take before another one is begun beside it: as long as a resolver waits for one name server.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The calls that are under way, by key.
-pub(crate) struct SharedCalls<K, T>(Mutex<BTreeMap<K, watch::Receiver<Option<T>>>>);
+pub(crate) struct SharedCalls<K, T>(Mutex<BTreeMap<K, Calls<T>>>);
+
+/// The calls for one key, of which at least one is under way.
+struct Calls<T> {
+    under_way: u32,
+    /// When the last of them began.
+    begun: Moment,
+    /// Where their first result is awaited; `None` if nobody has asked since the last one.
+    awaited: Option<watch::Sender<Option<T>>>,
+}
 
 /// One call, until its end.
 pub(crate) struct Running<K: Ord, T> {
     calls: Arc<SharedCalls<K, T>>,
     key: K,
     outcome: Option<T>,
-    result: watch::Sender<Option<T>>,
 }
 
 impl<K, T> Default for SharedCalls<K, T> {
@@ -38,7 +57,7 @@ impl<K, T> fmt::Debug for SharedCalls<K, T> {
 }
 
 impl<K, T> SharedCalls<K, T> {
-    fn calls(&self) -> MutexGuard<'_, BTreeMap<K, watch::Receiver<Option<T>>>> {
+    fn calls(&self) -> MutexGuard<'_, BTreeMap<K, Calls<T>>> {
         self.0.lock().expect("no panic while holding this")
     }
 }
@@ -47,20 +66,30 @@ impl<K: Ord + Clone + Send + 'static, T: Clone + Send + Sync + 'static> SharedCa
     /// Returns the result of the call for `key`, which `work` makes unless one is under way. `None` if that panics, or the
     /// system gives no thread. Cancel safe.
     pub(crate) async fn call(self: &Arc<Self>, key: K, work: impl FnOnce(Running<K, T>) + Send + 'static) -> Option<T> {
-        let mut result = self.join(key, work);
+        let mut result = self.join(key, Clock::System.now(), work);
         result.wait_for(Option::is_some).await.ok()?.clone()
     }
 
-    /// Joins the call for `key`, or begins it.
-    fn join(self: &Arc<Self>, key: K, work: impl FnOnce(Running<K, T>) + Send + 'static) -> watch::Receiver<Option<T>> {
-        let mut calls = self.calls();
-        if let Some(result) = calls.get(&key) {
-            return result.clone();
+    /// Joins the call for `key`, or begins one if there is none, or if it takes too long.
+    fn join(
+        self: &Arc<Self>,
+        key: K,
+        now: Moment,
+        work: impl FnOnce(Running<K, T>) + Send + 'static,
+    ) -> watch::Receiver<Option<T>> {
+        let mut all = self.calls();
+        let none = Calls { under_way: 0, begun: now, awaited: None };
+        let calls = all.entry(key.clone()).or_insert(none);
+        if let Some(awaited) = &calls.awaited
+            && now < calls.begun.after(PATIENCE.saturating_mul(1 << (calls.under_way - 1).min(16)))
+        {
+            return awaited.subscribe();
         }
-        let (sender, result) = watch::channel(None);
-        calls.insert(key.clone(), result.clone());
-        drop(calls);
-        let running = Running { calls: Arc::clone(self), key, outcome: None, result: sender };
+        calls.under_way += 1;
+        calls.begun = now;
+        let result = calls.awaited.get_or_insert_with(|| watch::channel(None).0).subscribe();
+        drop(all);
+        let running = Running { calls: Arc::clone(self), key, outcome: None };
         // Without a thread, the call ends at once.
         drop(thread::Builder::new().name("redlock-system".to_owned()).spawn(move || work(running)));
         result
@@ -77,9 +106,18 @@ impl<K: Ord, T> Running<K, T> {
 impl<K: Ord, T> Drop for Running<K, T> {
     /// Ends the call before anybody has its result: who asks after that begins another one.
     fn drop(&mut self) {
-        self.calls.calls().remove(&self.key);
-        if let Some(result) = self.outcome.take() {
-            self.result.send_replace(Some(result));
+        let mut all = self.calls.calls();
+        let Some(calls) = all.get_mut(&self.key) else { return };
+        calls.under_way -= 1;
+        let is_last = calls.under_way == 0;
+        // Without a result, others that are under way may have one.
+        let awaited = if is_last || self.outcome.is_some() { calls.awaited.take() } else { None };
+        if is_last {
+            all.remove(&self.key);
+        }
+        drop(all);
+        if let (Some(awaited), Some(result)) = (awaited, self.outcome.take()) {
+            awaited.send_replace(Some(result));
         }
     }
 }
@@ -126,6 +164,38 @@ mod tests {
         for number in 2..CALLERS {
             assert_eq!(call("a").await, Some(number), "a call that has ended serves nobody else");
         }
+    }
+
+    #[tokio::test]
+    async fn another_call_is_begun_beside_one_that_takes_too_long() {
+        let (calls, begun) = (Arc::<SharedCalls<(), usize>>::default(), Arc::new(AtomicUsize::new(0)));
+        let (go_on, hangs) = mpsc::channel::<usize>();
+        let hangs = Arc::new(Mutex::new(hangs));
+        let start = Clock::System.now();
+        let join = |seconds| {
+            let (begun, hangs) = (Arc::clone(&begun), Arc::clone(&hangs));
+            let result = calls.join((), start.after(Duration::from_secs(seconds)), move |running| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                let result = hangs.lock().unwrap().recv().unwrap();
+                running.end(result);
+            });
+            (result, calls.calls()[&()].under_way)
+        };
+        let mut first = join(0).0;
+        // The patience is 5 s, then 10 s, then 20 s.
+        for (seconds, under_way) in [(4, 1), (5, 2), (14, 2), (15, 3), (34, 3), (35, 4)] {
+            assert_eq!(join(seconds).1, under_way, "after {seconds} s");
+        }
+        let last = join(36).0;
+        go_on.send(7).unwrap();
+        assert_eq!(*first.wait_for(Option::is_some).await.unwrap(), Some(7), "the first that ends serves all");
+        assert_eq!(*last.borrow(), Some(7));
+        assert_eq!(join(37).1, 4, "another one is begun, beside three that hang");
+        for _ in 0..4 {
+            go_on.send(8).unwrap();
+        }
+        harness::eventually("nothing is kept", || calls.calls().is_empty());
+        assert_eq!(begun.load(Ordering::Relaxed), 5);
     }
 
     #[tokio::test]

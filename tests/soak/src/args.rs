@@ -30,6 +30,8 @@ pub(crate) enum Work {
     Wait,
     /// Acquire and release a new name each time.
     Names,
+    /// Acquire and release a new name each time, very many threads at once.
+    Crowd,
     /// Wait for a moment for new names that others hold, many tasks at once.
     Denied,
     /// Open a client, acquire and release, and close the client.

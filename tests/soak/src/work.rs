@@ -22,6 +22,9 @@ pub(crate) const WRITES: u64 = 4;
 /// How many calls are denied at once.
 const DENIED: u64 = 64;
 
+/// How many threads acquire at once.
+const CROWD: u64 = 64;
+
 /// Longer than the servers may take to be empty, so that a key that is not deleted is found.
 const TTL: Duration = Duration::from_secs(60);
 
@@ -62,11 +65,12 @@ impl Worker {
         let tasks = match self.args.work {
             Work::Wait => WAITERS,
             Work::Denied => DENIED,
+            Work::Crowd => CROWD,
             _ => 1,
         };
         let start = |task| match self.args.work {
             Work::Denied => self.args.face.spawn(&RUNTIME, self.denials(task, count / tasks)),
-            _ => self.args.face.spawn(&RUNTIME, self.turns(count / tasks)),
+            _ => self.args.face.spawn(&RUNTIME, self.turns(task, count / tasks)),
         };
         let waits: Vec<Wait> = (0..tasks).map(start).collect();
         for wait in waits {
@@ -78,14 +82,17 @@ impl Worker {
         }
     }
 
-    fn turns(&self, count: u64) -> impl Future<Output = ()> + Send + 'static {
+    fn turns(&self, task: u64, count: u64) -> impl Future<Output = ()> + Send + 'static {
         let (work, nodes, own, done) = (self.args.work, self.args.nodes.clone(), self.client.clone(), self.done);
         let (face, shape) = (self.args.face, self.args.shape);
         async move {
             for turn in done..done + count {
                 let client = own.clone().unwrap_or_else(|| client(face, &nodes));
-                let is_new = matches!(work, Work::Names | Work::Drop);
-                let name = if is_new { format!("name-{turn}") } else { "name".into() };
+                let name = match work {
+                    Work::Names | Work::Drop => format!("name-{turn}"),
+                    Work::Crowd => format!("name-{task}-{turn}"),
+                    _ => "name".into(),
+                };
                 if shape == Shape::Term {
                     lead(&client, &name).await;
                     continue;
