@@ -103,7 +103,7 @@ impl Store {
             Action::Extend { ttl, fence, fence_ttl, floor } => {
                 Ok(self.extend(now, request, (*fence, *floor), (*ttl, *fence_ttl)))
             }
-            Action::Release { asks } => Ok(self.release(request, *asks)),
+            Action::Release { asks, .. } => Ok(self.release(request, *asks)),
             Action::Leave { asks, rest } => Ok(self.leave(now, request, *asks, *rest)),
             Action::Look { slots, wants, anyway } => Ok(self.look(now, request, slots, (*wants, *anyway))),
             Action::Restore { ttl, fence, level, fence_ttl, label } => {
@@ -787,14 +787,14 @@ mod tests {
         drop(gone);
         ask(&two, Action::Inspect { asks: false });
         assert_eq!((armed(), counts()), (2, (0, 0)), "each that listens, once; nobody who is gone");
-        assert!(ask(&deaf, Action::Release { asks: false }).changes());
+        assert!(ask(&deaf, Action::Release { asks: false, granted: None }).changes());
         assert_eq!((armed(), counts()), (0, (1, 1)));
         assert!(ask(&deaf, acquire.clone()).changes());
         assert_eq!(counts(), (1, 1), "once");
         for reads in [&one, &two] {
             ask(reads, Action::Inspect { asks: false });
         }
-        assert!(ask(&one, Action::Release { asks: false }).changes());
+        assert!(ask(&one, Action::Release { asks: false, granted: None }).changes());
         assert_eq!(counts(), (1, 2), "of one's own change one knows");
     }
 

@@ -22,7 +22,7 @@ impl Store {
             Action::Extend { ttl, fence, fence_ttl, floor } => {
                 Ok(self.extend_all(now, request, (*fence, *floor), (*ttl, *fence_ttl)))
             }
-            Action::Release { asks } | Action::Leave { asks, .. } => Ok(self.release_all(request, *asks)),
+            Action::Release { asks, .. } | Action::Leave { asks, .. } => Ok(self.release_all(request, *asks)),
             Action::Restore { ttl, fence, level, fence_ttl, label } => {
                 self.restore_all(now, request, (*fence, *level), (*ttl, *fence_ttl), label)
             }
