@@ -217,7 +217,7 @@ fn execute(keys: &mut [Keys], names: &Arc<request::Keys>, owner: u8, ask: Ask) -
         Ask::Extend { fence, floor } => Action::Extend { ttl, fence, fence_ttl, floor },
         Ask::Restore { fence, level } => Action::Restore { ttl, fence, level, fence_ttl, label },
         Ask::Rekey { former, fence } => Action::Rekey { former: TOKENS[usize::from(former)], ttl, fence, fence_ttl },
-        Ask::Release => Action::Release { asks: false },
+        Ask::Release => Action::Release { asks: false, granted: None },
         Ask::Leave => Action::Leave { asks: false, rest: LONG },
     };
     let mut store = Store::default();
@@ -354,7 +354,7 @@ impl Node {
                 Action::Acquire { ttl: seconds(ttl), proposal: self.now, slack, fence_ttl, label, wants }
             }
             Timely::Extend { ttl, fence } => Action::Extend { ttl: seconds(ttl), fence, fence_ttl, floor: None },
-            Timely::Release => Action::Release { asks: true },
+            Timely::Release => Action::Release { asks: true, granted: None },
             Timely::Withdraw => Action::Withdraw,
         };
         let keys = if shares { &*SHARED } else { &NAMES[0] };
@@ -365,6 +365,27 @@ impl Node {
             Reply::Extended | Reply::Deleted { .. } | Reply::Withdrawn { .. } => Answer::Done,
             _ => Answer::Refused,
         }
+    }
+
+    /// Deletes the lock key if its value is what this owner was granted, as DELIFEQ does, or anything at all if the owner
+    /// `is_blind`. Returns whether it has. An owner that `errs` takes another fence for the one that it was granted.
+    pub fn delete_lock(&mut self, owner: u8, errs: bool, is_blind: bool) -> bool {
+        let lock = &NAMES[0].lock;
+        let Some(value) = self.store.text(self.now, lock) else { return false };
+        let fence =
+            value.split(|byte| *byte == b':').nth(1).and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
+        let is_as_granted = value == self::value(owner, fence.unwrap_or(0)) && !errs;
+        if is_as_granted || is_blind {
+            self.store.delete(lock);
+        }
+        is_as_granted || is_blind
+    }
+
+    /// Ends the count of those who wait, as GETDEL does, and returns it.
+    pub fn end_count(&mut self) -> u32 {
+        let waiting = self.waiting();
+        self.store.delete(&NAMES[0].want);
+        waiting
     }
 
     /// Returns how many wait.

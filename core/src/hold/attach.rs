@@ -175,7 +175,7 @@ impl KeyBack {
         for (node, trace) in self.footprint.all().into_iter().enumerate() {
             let behind = match trace {
                 Trace::Nothing => continue,
-                Trace::Created => None,
+                Trace::Created { .. } => None,
                 Trace::Unanswered { connection, .. } => Some(connection),
             };
             let behind = behind.filter(|connection| connections.is_current(node, connection));

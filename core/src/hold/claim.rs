@@ -140,25 +140,29 @@ impl Claim {
     /// Behind an unanswered create, the request uses the create's connection. If that may not be driven any more, it
     /// uses `connections`: the request may then come too early, so the release of an absent key stays pending.
     ///
-    /// The release of a held lock has a `connect_by`: it asks whether others wait, and every vote counts, also that of a
-    /// node whose connection is replaced until then.
+    /// The release of a held lock with this label has a `connect_by`: it asks whether others wait, and every vote counts,
+    /// also that of a node whose connection is replaced until then.
     pub(crate) fn release_round(
         &self,
         connections: &Arc<Connections>,
         time: Duration,
-        connect_by: Option<Moment>,
+        held: Option<(Moment, &Arc<str>)>,
     ) -> (Round, Vec<KeyVote>) {
         let inner = self.inner();
         let round = Round::new(connections, &inner.footprint, time, Moment::NEVER);
         // The promised end of a call leaves its clean-up this time, and not more for scripts that a node forgot.
-        let (mut round, asks) = match connect_by {
-            Some(connect_by) => (round.urgent(connect_by), true),
-            None => (round.strict(), false),
+        let mut round = match held {
+            Some((connect_by, _)) => round.urgent(connect_by),
+            None => round.strict(),
         };
         let mut votes = vec![KeyVote::Absent; connections.members.len()];
         let rest = inner.kept_until().map(|until| until.since(connections.clock.now()));
         for (node, trace) in inner.footprint.all().into_iter().enumerate() {
-            let release = self.request(Action::give_up(&inner.keys, asks, rest));
+            let mut action = Action::give_up(&inner.keys, held.is_some(), rest);
+            if let (Some((_, label)), Action::Release { granted, .. }) = (held, &mut action) {
+                *granted = trace.granted().map(|fence| (fence, Arc::clone(label)));
+            }
+            let release = self.request(action);
             match Route::from(trace) {
                 Route::Nowhere => continue,
                 Route::Anywhere => round.ask(node, release, None),
@@ -241,7 +245,7 @@ impl From<Trace> for Route {
         match trace {
             Trace::Nothing => Self::Nowhere,
             Trace::Unanswered { connection, over_key, .. } => Self::Behind(connection, over_key),
-            Trace::Created => Self::Anywhere,
+            Trace::Created { .. } => Self::Anywhere,
         }
     }
 }

@@ -72,8 +72,9 @@ async fn ask(
     let connect_by = connections.connect_limit();
     let connect_by = end.map_or(connect_by, |end| connect_by.min(end));
     connections.connect_quorum(connect_by).await;
-    let time = lease.context.spec.settings.release_timeout();
-    let (round, votes) = claim.release_round(connections, time, Some(connect_by));
+    let settings = &lease.context.spec.settings;
+    let held = Some((connect_by, &settings.label));
+    let (round, votes) = claim.release_round(connections, settings.release_timeout(), held);
     let mut round = if let Some(end) = end { round.until(end) } else { round };
     let mut ballots = KeyBallots::new(votes);
     let as_sent = |node, sent| match sent {

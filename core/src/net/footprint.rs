@@ -46,8 +46,15 @@ pub(crate) enum Trace {
         /// the create was executed.
         over_key: bool,
     },
-    /// A key, unless it has expired.
-    Created,
+    /// A key, unless it has expired. With the fence that the node has granted, if that is known.
+    Created { granted: Option<u64> },
+}
+
+impl Trace {
+    /// Returns the fence that the node has granted, if that is known.
+    pub(crate) fn granted(&self) -> Option<u64> {
+        if let Self::Created { granted } = self { *granted } else { None }
+    }
 }
 
 impl Footprint {
@@ -106,9 +113,9 @@ impl Footprint {
             // The last one is a re-key's, as is what follows.
             Ok(Reply::Granted(fence) | Reply::Held { ours: Some(fence), .. } | Reply::Ahead(fence)) => {
                 self.granted(*fence);
-                Trace::Created
+                Trace::Created { granted: Some(*fence) }
             }
-            Ok(Reply::Extended) => Trace::Created,
+            Ok(Reply::Extended) => Trace::Created { granted: None },
             // The scripts write the lock last, so that an error leaves none.
             Ok(_) => Trace::Nothing,
             Err(failure) if failure.is_unexecuted() => Trace::Nothing,
@@ -121,7 +128,7 @@ impl Footprint {
     /// key of this token may exist there.
     pub(crate) fn restore_answered(&self, node: usize, create: Create, answer: &Result<Reply, Failure>) {
         if answer.as_ref().err().is_none_or(Failure::is_answer) {
-            self.learnt(node, create, Trace::Created);
+            self.learnt(node, create, Trace::Created { granted: None });
         }
     }
 
@@ -129,7 +136,7 @@ impl Footprint {
     pub(crate) fn answered_behind(&self, node: usize, connection: &Connection) {
         let mut entries = self.entries();
         if matches!(&entries[node].trace, Trace::Unanswered { connection: before, .. } if before.same(connection)) {
-            let before = std::mem::replace(&mut entries[node].trace, Trace::Created);
+            let before = std::mem::replace(&mut entries[node].trace, Trace::Created { granted: None });
             drop(entries);
             drop(before);
         }

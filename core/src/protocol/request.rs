@@ -102,6 +102,11 @@ impl Keys {
         matches!(self.more.as_deref(), Some(More::All { .. }))
     }
 
+    /// Returns whether they are those of one name and one owner, and nothing more.
+    pub(crate) fn are_plain(&self) -> bool {
+        self.more.is_none()
+    }
+
     /// Returns whether many owners share the lock.
     pub(crate) fn are_shared(&self) -> bool {
         matches!(self.more.as_deref(), Some(More::Shared { .. }))
@@ -139,6 +144,9 @@ pub(crate) const SHARED: &[u8] = b"redlock:shared:";
 
 /// The possible fences. From 2^53 on the servers' Lua cannot tell neighbours apart, and JavaScript cannot hold them.
 pub(crate) const FENCES: Range<u64> = 1..1 << 53;
+
+/// The most waiters that are told, as in the scripts.
+pub(crate) const WAITING_MAX: u32 = 100_000;
 
 /// Returns a label from a lock's value, if any. Any client may have written it, so it is cut and cleaned before it
 /// reaches a log or a screen.
@@ -201,8 +209,9 @@ pub(crate) enum Action {
     Confirm { granted: u64, fence: u64, fence_ttl: Duration, label: Arc<str> },
     /// Extends the key if it was granted `fence` or less. Has the node remember `floor`, if there is one.
     Extend { ttl: Duration, fence: u64, fence_ttl: Duration, floor: Option<u64> },
-    /// Deletes the key if ours. `asks` for the number of waiters, whose count ends.
-    Release { asks: bool },
+    /// Deletes the key if ours. `asks` for the number of waiters, whose count ends. `granted` is the fence and the label
+    /// that the node's value has, if they are known. They change nothing but the way.
+    Release { asks: bool, granted: Option<(u64, Arc<str>)> },
     /// Gives up the key if ours: deletes it, or leaves it for the `rest`, in which nobody has it. `asks` as a release
     /// does, and rings a slot's bell for them.
     Leave { asks: bool, rest: Duration },
@@ -230,7 +239,7 @@ impl Action {
     /// Returns the action that gives up the lock of `keys`. With a `rest`, it has a least time, of which so much is left.
     pub(crate) fn give_up(keys: &Keys, asks: bool, rest: Option<Duration>) -> Self {
         if rest.is_none() && keys.bell().is_none() {
-            return Self::Release { asks };
+            return Self::Release { asks, granted: None };
         }
         // Rounded up to the unit of the servers.
         let rest = rest.unwrap_or_default().as_nanos().div_ceil(1_000_000);
@@ -263,7 +272,7 @@ impl Action {
         matches!(
             self,
             Self::Acquire { wants: Some(_), .. }
-                | Self::Release { asks: true }
+                | Self::Release { asks: true, .. }
                 | Self::Leave { asks: true, .. }
                 | Self::Inspect { asks: true }
                 | Self::Look { .. }

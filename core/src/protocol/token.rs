@@ -5,6 +5,7 @@
 //! compare [`Fingerprint`]s instead.
 
 use std::fmt;
+use std::io::Write;
 
 use crate::sys::random::{self, Random};
 
@@ -50,14 +51,14 @@ impl Token {
     /// Returns the owner's value under the lock key of a node that granted `fence`.
     pub(crate) fn value(&self, fence: u64, label: &str) -> Vec<u8> {
         let mut value = Vec::with_capacity(Self::LEN + 18 + label.len());
-        value.extend_from_slice(&self.0);
-        value.push(b':');
-        value.extend_from_slice(fence.to_string().as_bytes());
-        if !label.is_empty() {
-            value.push(b':');
-            value.extend_from_slice(label.as_bytes());
-        }
+        self.write_value(fence, label, &mut value);
         value
+    }
+
+    /// Writes that value to a place in memory.
+    pub(crate) fn write_value(&self, fence: u64, label: &str, mut to: impl Write) {
+        let rest = if label.is_empty() { "" } else { ":" };
+        to.write_all(&self.0).and_then(|()| write!(to, ":{fence}{rest}{label}")).expect("memory takes all of it");
     }
 }
 

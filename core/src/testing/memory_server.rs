@@ -103,7 +103,7 @@ impl MemoryServer {
     /// `invalid_argument` for a wrong name.
     pub fn release(&self, name: impl AsRef<[u8]>) -> Result<(), Error> {
         let local = self.local();
-        let request = local.request(name.as_ref(), Action::Release { asks: true })?;
+        let request = local.request(name.as_ref(), Action::Release { asks: true, granted: None })?;
         local.execute(&request, false);
         Ok(())
     }

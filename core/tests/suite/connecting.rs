@@ -194,7 +194,7 @@ async fn one_hang_up_makes_no_node_deaf() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_hangs_up_on_is_left_out() {
-    for word in ["HELLO", "SETINFO", "\r\nINFO\r\n", "TRACKING", "EVALSHA"] {
+    for word in ["HELLO", "SETINFO", "\r\nINFO\r\n", "TRACKING", "EVALSHA", "DELIFEQ"] {
         let server = Server::start();
         let door = Door::to(&server, Way::Against(word));
         works(&server, &client(&door.url()), word).await;

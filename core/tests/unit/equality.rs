@@ -109,7 +109,7 @@ fn common_action() -> impl Strategy<Value = Action> {
         2 => (ttl(), number(), ttl(), prop::option::of(number())).prop_map(|(ttl, fence, fence_ttl, floor)| {
             Action::Extend { ttl, fence, fence_ttl, floor }
         }),
-        1 => any::<bool>().prop_map(|asks| Action::Release { asks }),
+        1 => any::<bool>().prop_map(|asks| Action::Release { asks, granted: None }),
         2 => (ttl(), number(), number(), ttl(), label()).prop_map(|(ttl, fence, level, fence_ttl, label)| {
             Action::Restore { ttl, fence, level, fence_ttl, label }
         }),
@@ -632,18 +632,18 @@ fn each_owner_ends_at_its_own_time_wherever_its_key_came_from() {
         assert_eq!(pair.ask(1, extend(thousand)), Ok(Ok(Reply::Extended)));
         let all = ["1", "0", "redlock:shared:5"].map(str::to_owned);
         assert_eq!(owners(pair), (all.to_vec(), 5_000), "never shorter, and who is past is gone");
-        assert_eq!(pair.ask(0, Action::Release { asks: false }), Ok(Ok(Reply::Deleted { waiting: 0 })));
+        assert_eq!(pair.ask(0, Action::Release { asks: false, granted: None }), Ok(Ok(Reply::Deleted { waiting: 0 })));
         assert_eq!(owners(pair), (vec![all[0].clone(), all[2].clone()], 2_000), "nobody lives on another's time");
         assert_eq!(pair.ask(0, extend(hour)), Ok(Ok(Reply::Absent)));
         let early = Action::Extend { ttl: hour, fence: 4, fence_ttl: hour, floor: None };
         assert_eq!(pair.ask(1, early), Ok(Ok(Reply::Ahead(5))), "the sharing began later");
         assert_eq!(pair.ask(1, extend(hour)), Ok(Ok(Reply::Extended)));
         assert_eq!(owners(pair).1, 3_600);
-        assert_eq!(pair.ask(1, Action::Release { asks: false }), Ok(Ok(Reply::Deleted { waiting: 0 })));
+        assert_eq!(pair.ask(1, Action::Release { asks: false, granted: None }), Ok(Ok(Reply::Deleted { waiting: 0 })));
         assert_eq!(pair.server.look(&pair.keys.lock.clone()), None);
         // An owner that has ended is like one that is not there, before somebody drops it.
         moved(pair, 5_000, -1);
-        for action in [extend(hour), Action::Release { asks: false }] {
+        for action in [extend(hour), Action::Release { asks: false, granted: None }] {
             assert_eq!(pair.ask(1, action), Ok(Ok(Reply::Absent)));
         }
         assert_eq!(owners(pair).0.len(), 4, "nothing was written");
@@ -676,13 +676,13 @@ fn nobody_joins_while_somebody_waits_for_the_lock_alone() {
         assert_eq!(pair.ask(2, peek(Wants::ANYWAY)), Ok(Ok(Reply::FREE)));
         assert_eq!(pair.ask(2, joins(Some(Wants::ANYWAY))), Ok(Ok(Reply::Granted(7))));
         let gone = |waiting| Ok(Ok(Reply::Deleted { waiting }));
-        assert_eq!(pair.ask(2, Action::Release { asks: true }), gone(1), "it still waits");
+        assert_eq!(pair.ask(2, Action::Release { asks: true, granted: None }), gone(1), "it still waits");
         assert_eq!(pair.ask_of(&alone, 2, Action::Withdraw), Ok(Ok(Reply::Withdrawn { waiting: 0 })));
         assert_eq!(pair.ask(2, Action::Withdraw), Ok(Ok(Reply::Refused)), "the count is 0");
         assert_eq!(pair.ask(2, joins(None)), Ok(Ok(Reply::Granted(8))));
         assert_eq!(without_ttl(pair.ask_of(&alone, 2, asks.clone())), counted);
         for (owner, waiting) in [(0, 1), (1, 1), (2, 1)] {
-            assert_eq!(pair.ask(owner, Action::Release { asks: true }), gone(waiting));
+            assert_eq!(pair.ask(owner, Action::Release { asks: true, granted: None }), gone(waiting));
         }
         assert_eq!(pair.server.look(&alone.want), None, "the last one ends the count");
         pair.put(&alone.want, &text("7"), None);
@@ -970,7 +970,48 @@ fn a_value_nearly_in_our_form_is_foreign_to_who_looks() {
             let extended = if tail.starts_with('9') { Reply::Foreign(None) } else { Reply::Extended };
             let extend = Action::Extend { ttl: hour, fence: 5, fence_ttl: hour, floor: None };
             assert_eq!(pair.ask(0, extend), Ok(Ok(extended)), "{tail}");
-            assert_eq!(pair.ask(0, Action::Release { asks: true }), Ok(Ok(Reply::Deleted { waiting: 0 })), "{tail}");
+            assert_eq!(
+                pair.ask(0, Action::Release { asks: true, granted: None }),
+                Ok(Ok(Reply::Deleted { waiting: 0 })),
+                "{tail}"
+            );
+        }
+    });
+}
+
+/// The holder's release compares the whole value, where the server can, and the script judges what that does not delete.
+#[test]
+fn a_lock_is_released_without_a_script_where_the_server_can() {
+    let (own, label) = (|tail: &str| [OWNERS[0].as_bytes(), tail.as_bytes()].concat(), "a:b");
+    let foreign = [OWNERS[1].as_bytes(), b":5:a:b"].concat();
+    let cases = [
+        (Some(Thing::Text(own(":5:a:b"))), Reply::Deleted { waiting: 7 }, 0),
+        (Some(Thing::Text(own(":6:a:b"))), Reply::Deleted { waiting: 7 }, 1),
+        (Some(Thing::Text(own(":5"))), Reply::Deleted { waiting: 7 }, 1),
+        (Some(Thing::Text(own(""))), Reply::Deleted { waiting: 7 }, 1),
+        (Some(Thing::Text(foreign)), Reply::Foreign(None), 1),
+        (Some(Thing::List), Reply::Foreign(None), 1),
+        (None, Reply::Absent, 1),
+    ];
+    on_both(|pair| {
+        let (keys, has_it) = (Arc::clone(&pair.keys), pair.server.knows("DELIFEQ"));
+        for (thing, expected, scripts) in &cases {
+            pair.clear();
+            if let Some(thing) = thing {
+                pair.put(&keys.lock, thing, None);
+            }
+            if matches!(expected, Reply::Deleted { .. }) {
+                pair.put(&keys.want, &text("7"), None);
+            }
+            let asked = |pair: &Pair| [&["eval", "evalsha"][..], &["delifeq"]].map(|sent| pair.server.asked(sent));
+            let before = asked(pair);
+            let release = Action::Release { asks: true, granted: Some((5, label.into())) };
+            assert_eq!(pair.ask(0, release), Ok(Ok(expected.clone())), "{thing:?}");
+            let [looks, ..] = before;
+            let after = asked(pair);
+            // The pair looks at each of three keys by a script.
+            let scripts = if has_it { *scripts } else { 1 };
+            assert_eq!([after[0] - looks, after[1] - before[1]], [scripts + 3, u64::from(has_it)], "{thing:?}");
         }
     });
 }

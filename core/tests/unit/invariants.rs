@@ -359,8 +359,10 @@ impl<'a> Run<'a> {
                 }
             }
             Step::Release(attempt) => {
-                if self.attempts[*attempt].won.is_some() {
-                    self.send_all(*attempt, &Action::Release { asks: false }, None);
+                if let Some(Won { fence, .. }) = self.attempts[*attempt].won {
+                    // Some of the nodes have granted another fence.
+                    let granted = Some((fence, LABELS[*attempt].into()));
+                    self.send_all(*attempt, &Action::Release { asks: true, granted }, None);
                 }
             }
             Step::Extend { attempt, ttl } => self.extend(*attempt, *ttl),
@@ -410,7 +412,7 @@ impl<'a> Run<'a> {
 
     fn lose(&mut self, attempt: usize) {
         self.attempts[attempt].over = true;
-        self.send_all(attempt, &Action::Release { asks: false }, None);
+        self.send_all(attempt, &Action::Release { asks: false, granted: None }, None);
     }
 
     fn extend(&mut self, attempt: usize, ttl: Duration) {

@@ -115,7 +115,7 @@ pub(crate) struct OnServer {
     connection: Connection,
     runtime: Runtime,
     own: redis::Connection,
-    _server: Server,
+    server: Server,
 }
 
 impl OnServer {
@@ -126,7 +126,17 @@ impl OnServer {
         let (connection, _) = runtime
             .block_on(node.connect(&Clock::System, None, false, &crate::net::progress::Progress::default()))
             .unwrap();
-        Self { connection: Connection::Redis(connection), runtime, own: server.connect(), _server: server }
+        Self { connection: Connection::Redis(connection), runtime, own: server.connect(), server }
+    }
+
+    /// Returns how many of these commands the server has been sent.
+    pub(crate) fn asked(&self, commands: &[&str]) -> u64 {
+        self.server.asked(commands)
+    }
+
+    /// Returns whether the server knows the command.
+    pub(crate) fn knows(&self, command: &str) -> bool {
+        matches!(self.server.command(&["COMMAND", "INFO", command]), redis::Value::Array(known) if known != [redis::Value::Nil])
     }
 
     /// Reads the server's clock, in microseconds.

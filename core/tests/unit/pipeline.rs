@@ -401,6 +401,25 @@ fn the_task_with_the_only_awaited_reply_reads_it_and_nobody_else_is_woken_for_it
     assert_eq!(line.settle(), Some(Failure::Closed));
 }
 
+#[test]
+fn a_task_reads_both_replies_to_what_it_has_asked_at_once() {
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let task = Arc::new(Counter::default());
+    let waker = Waker::from(Arc::clone(&task));
+    let [mut first, mut second] = shared.ask_both(redis::cmd("x"), |command| *command = redis::cmd("y"));
+    assert_eq!(line.peer.taken(), packed("x") + &packed("y"));
+    assert_eq!(poll_as(&mut second, &waker), None);
+    assert_eq!(line.settle(), None, "it leaves the reading to the task");
+    line.peer.says(":1\r\n");
+    assert_eq!(poll_as(&mut second, &waker), None);
+    line.peer.says(":2\r\n");
+    assert_eq!((task.0.load(Ordering::SeqCst), line.times_woken()), (2, 0), "by the stream alone");
+    assert_eq!(poll_as(&mut second, &waker), Some(Ok(Value::Int(2))));
+    assert_eq!(poll_as(&mut first, &waker), Some(Ok(Value::Int(1))));
+    assert_eq!((line.times_woken(), shared.queue().asked.len()), (0, 0), "there is nothing for the driver");
+}
+
 /// The stream would not wake the driver for it.
 #[test]
 fn what_comes_while_the_reading_is_left_to_the_driver_is_read() {

@@ -138,7 +138,7 @@ fn restore(fence: u64) -> Action {
     Action::Restore { ttl: MINUTE, fence, level: fence, fence_ttl: HOUR, label: "".into() }
 }
 
-const RELEASE: Action = Action::Release { asks: true };
+const RELEASE: Action = Action::Release { asks: true, granted: None };
 
 /// The embedded server and that of the system.
 fn stages() -> impl Iterator<Item = Stage> {

@@ -294,11 +294,16 @@ impl Server {
     /// How many scripts the server has been asked to run, by their text or their hash.
     #[must_use]
     pub fn scripts_asked(&self) -> u64 {
+        self.asked(&["eval", "evalsha"])
+    }
+
+    /// How many of these commands the server has been sent, or has run in scripts.
+    #[must_use]
+    pub fn asked(&self, commands: &[&str]) -> u64 {
         let stats: String = redis::from_redis_value(self.command(&["INFO", "commandstats"])).expect("a text");
         let calls = |line: &str| {
-            let (command, rest) = line.split_once(":calls=")?;
-            let is_script = ["cmdstat_eval", "cmdstat_evalsha"].contains(&command);
-            rest.split(',').next()?.parse::<u64>().ok().filter(|_| is_script)
+            let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            rest.split(',').next()?.parse::<u64>().ok().filter(|_| commands.contains(&command))
         };
         stats.lines().filter_map(calls).sum()
     }

@@ -5,10 +5,12 @@
 //!
 //! [`setnx`] is the protocol of the values that say when a lock ends. [`fencing`] is that of the library; it has so many
 //! states that [`stateright`] goes through them. [`semaphore`] is how the library makes several permits of it, and
-//! [`counter`] is how that cannot be done. [`sharing`] is how long owners share a lock on one node.
+//! [`counter`] is how that cannot be done. [`sharing`] is how long owners share a lock on one node,
+//! and [`release`] is how a lock is released there without a script.
 
 pub mod counter;
 pub mod fencing;
+pub mod release;
 mod search;
 pub mod semaphore;
 pub mod setnx;

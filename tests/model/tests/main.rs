@@ -2,6 +2,7 @@
 
 mod fencing;
 mod fencing_scripts;
+mod release;
 mod semaphore;
 mod setnx;
 mod setnx_scripts;

@@ -15,11 +15,8 @@ use super::redis::RedisConnection;
 use super::scripts::{ScriptId, command, deletion, refusal, reply, text, ttl_left};
 use crate::net::failure::Failure;
 use crate::net::node::way::Eval;
-use crate::protocol::request::{Action, KeyState, Keys, Reply, Request};
+use crate::protocol::request::{Action, KeyState, Keys, Reply, Request, WAITING_MAX};
 use crate::protocol::token::Token;
-
-/// The most waiters that are told, as in the scripts.
-const WAITING_MAX: u32 = 100_000;
 
 /// A part of a node's keys, and where the next part begins.
 #[derive(Debug)]

@@ -103,7 +103,7 @@ impl Store {
                 Ok(self.extend(now, request, (*fence, *floor), (*ttl, *fence_ttl)))
             }
             Action::Leave { asks, rest } if !are_several => Ok(self.leave(now, request, *asks, *rest)),
-            Action::Release { asks } | Action::Leave { asks, .. } => Ok(self.release(request, *asks)),
+            Action::Release { asks, .. } | Action::Leave { asks, .. } => Ok(self.release(request, *asks)),
             Action::Restore { ttl, fence, level, fence_ttl, label } => {
                 let restore = if are_several { Self::restore_all } else { Self::restore };
                 restore(self, now, request, (*fence, *level), (*ttl, *fence_ttl), label)
@@ -674,14 +674,14 @@ mod tests {
         drop(gone);
         ask(&two, Action::Inspect { asks: false });
         assert_eq!((armed(), counts()), (2, (0, 0)), "each that listens, once; nobody who is gone");
-        assert!(ask(&deaf, Action::Release { asks: false }).changes());
+        assert!(ask(&deaf, Action::Release { asks: false, granted: None }).changes());
         assert_eq!((armed(), counts()), (0, (1, 1)));
         assert!(ask(&deaf, acquire.clone()).changes());
         assert_eq!(counts(), (1, 1), "once");
         for reads in [&one, &two] {
             ask(reads, Action::Inspect { asks: false });
         }
-        assert!(ask(&one, Action::Release { asks: false }).changes());
+        assert!(ask(&one, Action::Release { asks: false, granted: None }).changes());
         assert_eq!(counts(), (1, 2), "of one's own change one knows");
     }
 

@@ -15,6 +15,7 @@ use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::sys::clock::Clock;
 
 pub(crate) mod cluster;
+mod delifeq;
 pub(crate) mod endpoint;
 #[cfg(test)]
 #[path = "../../../tests/unit/equality.rs"]
@@ -152,7 +153,7 @@ impl Connection {
         // A node does not report a change over the connection that made it, and a release behind an unanswered create
         // may take the connection on which this process's waiters asked.
         let is_told = match (&answer, &request.action) {
-            (Ok(Reply::Deleted { .. }), Action::Release { asks } | Action::Leave { asks, .. }) => *asks,
+            (Ok(Reply::Deleted { .. }), Action::Release { asks, .. } | Action::Leave { asks, .. }) => *asks,
             (Ok(Reply::Withdrawn { waiting }), _) => *waiting == 0,
             _ => false,
         };
@@ -165,7 +166,7 @@ impl Connection {
         // attempt changes the key twice.
         let is_own_change = match (&answer, &request.action) {
             (Ok(Reply::Granted(_)), _) => true,
-            (Ok(Reply::Deleted { .. }), Action::Release { asks } | Action::Leave { asks, .. }) => !asks,
+            (Ok(Reply::Deleted { .. }), Action::Release { asks, .. } | Action::Leave { asks, .. }) => !asks,
             _ => false,
         };
         if is_own_change && let Some(events) = self.reports_to() {

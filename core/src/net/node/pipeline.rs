@@ -5,7 +5,8 @@
 //! the *driver*, the only task of a connection, writes what all ready tasks have asked, in one piece. A task that makes
 //! the piece large writes it itself, so that the server begins.
 //!
-//! The reader hands out replies and the server's own messages. It is the driver, or the task that awaits the only reply.
+//! The reader hands out replies and the server's own messages. It is the driver, or the task that awaits the only reply, or
+//! the last of a few for which no other task waits.
 //! That task is woken by the stream itself, so that its runtime looks at its sockets once for a reply, not twice. Or it
 //! is an event loop of the program; see `lending`.
 //!
@@ -102,6 +103,12 @@ impl<S: Transport> Pipeline<S> {
         self.shared.ask(command)
     }
 
+    /// Asks `command`, and then what `change` makes of it, with nothing between them. Each has its own answer. The task
+    /// that awaits the second one first reads both.
+    pub(super) fn ask_both(&self, command: Cmd, change: impl FnOnce(&mut Cmd)) -> [Asking<'_, S>; 2] {
+        self.shared.ask_both(command, change)
+    }
+
     /// Asks all of `commands`, with nothing between them. Each has its own answer.
     pub(super) fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_, S>> {
         self.shared.ask_all(commands)
@@ -125,6 +132,15 @@ impl<S: Transport> Shared<S> {
         let place = queue.push(command);
         self.send(queue, 1);
         Asking { shared: self, place: Some(place) }
+    }
+
+    fn ask_both(&self, mut command: Cmd, change: impl FnOnce(&mut Cmd)) -> [Asking<'_, S>; 2] {
+        let mut queue = self.queue();
+        let first = queue.push(&command);
+        change(&mut command);
+        let second = queue.push(&command);
+        self.send(queue, 2);
+        [first, second].map(|place| Asking { shared: self, place: Some(place) })
     }
 
     fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_, S>> {
@@ -273,7 +289,8 @@ impl<S: Transport> Future for Asking<'_, S> {
         if answer.is_none() {
             let former = queue.wait(place, cx.waker());
             let may_read = queue.may_read(place) && !is_idle;
-            let driver = if may_read { None } else { queue.leave(place) };
+            // Another task that reads may not be polled any more.
+            let driver = if may_read { None } else { queue.take_reading() };
             drop(queue);
             drop(former);
             self.shared.hand_back(driver);

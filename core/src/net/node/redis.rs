@@ -18,6 +18,7 @@ use std::time::Duration;
 use redis::{Cmd, PushKind, Value};
 use tokio::runtime::Handle;
 
+use super::delifeq::{self, Delifeq};
 use super::info::{identity, role_of_hello, server_info};
 use super::pipeline::{Answer, Pipeline, Unasked};
 use super::refusal::{Offence, accepted, during_setup, greeted, is_full, is_unknown, is_unwanted};
@@ -61,6 +62,8 @@ pub(crate) struct RedisNode {
     hearing_setup: Mutex<Setup>,
     plain_setup: Mutex<Setup>,
     hashes: Arc<Mutex<Hashes>>,
+    /// From when on new connections use DELIFEQ, in nanoseconds.
+    delifeq_from: Arc<AtomicU64>,
 }
 
 /// The way to a node's server.
@@ -159,6 +162,7 @@ impl RedisNode {
             hearing_setup: Mutex::default(),
             plain_setup: Mutex::default(),
             hashes: Arc::default(),
+            delifeq_from: Arc::default(),
         }
     }
 
@@ -304,6 +308,7 @@ impl RedisNode {
             next()?;
             next()?;
         }
+        let delifeq = Delifeq::new(&self.delifeq_from, info.as_ref().and_then(text), now);
         let mut server_info = fetch_info(&inner, info, said, plan).await?;
         if let Some(answer) = tracking {
             server_info.watched = self.is_watched(&answer)?;
@@ -312,7 +317,7 @@ impl RedisNode {
             }
         }
         let is_told = !server_info.identity.run_id.is_empty();
-        let ways = Arc::new(ConnectionState::new(&self.hashes, clock, is_told));
+        let ways = Arc::new(ConnectionState::new(&self.hashes, delifeq, clock, is_told));
         server_info.lacks.notifications = wants_notifications && !server_info.watched;
         {
             let hashes = self.hashes.lock().expect("no panic while holding this");
@@ -446,6 +451,7 @@ struct ConnectionState {
     hashes_known: AtomicBool,
     /// The node's knowledge about EVALSHA.
     hashes: Arc<Mutex<Hashes>>,
+    delifeq: Delifeq,
     /// When an extension asks again who the server is, in nanoseconds; never if it did not tell.
     asks_at: AtomicU64,
     /// What it told then, until somebody takes it.
@@ -454,7 +460,7 @@ struct ConnectionState {
 }
 
 impl ConnectionState {
-    fn new(hashes: &Arc<Mutex<Hashes>>, clock: &Clock, is_told: bool) -> Self {
+    fn new(hashes: &Arc<Mutex<Hashes>>, delifeq: Delifeq, clock: &Clock, is_told: bool) -> Self {
         let are_left_out = hashes.lock().expect("no panic while holding this").are_left_out(clock.now());
         let way = if are_left_out { TEXT_ONLY } else { UNKNOWN };
         Self {
@@ -462,6 +468,7 @@ impl ConnectionState {
             hintless: AtomicBool::new(false),
             hashes_known: AtomicBool::new(false),
             hashes: Arc::clone(hashes),
+            delifeq,
             asks_at: AtomicU64::new(if is_told { clock.now().after(TOLD_LASTS) } else { Moment::NEVER }.nanos()),
             told: Mutex::default(),
             clock: clock.clone(),
@@ -586,6 +593,25 @@ impl RedisConnection {
     /// Calls in the way that an open slot needs.
     pub(super) async fn call_in(&self, request: &Request, by: Eval, open: OpenSlot) -> Result<Reply, Failure> {
         self.log_in();
+        let mut ended = 0;
+        if let Action::Release { granted: Some((fence, label)), asks: true } = &request.action
+            && open == OpenSlot::default()
+            && request.keys.are_plain()
+            && self.ways.delifeq.is_used()
+            && !self.ways.hintless.load(Ordering::Relaxed)
+        {
+            match self.delete(request, *fence, label).await {
+                Ok(answer) => return answer,
+                Err(waiting) => ended = waiting,
+            }
+        }
+        match self.call_script(request, by, open).await {
+            Ok(Reply::Deleted { waiting }) => Ok(Reply::Deleted { waiting: waiting.max(ended) }),
+            answer => answer,
+        }
+    }
+
+    async fn call_script(&self, request: &Request, by: Eval, open: OpenSlot) -> Result<Reply, Failure> {
         let question = ScriptId::of(request);
         let way = self.ways.scripts[question as usize].load(Ordering::Relaxed);
         let by = if way == KNOWN { by } else { Eval::Text };
@@ -651,6 +677,17 @@ impl RedisConnection {
             self.ways.scripts[question as usize].store(next, Ordering::Relaxed);
         }
         answer
+    }
+
+    /// Releases without a script what was granted with this fence and this label, as [`Delifeq::judge`] says.
+    async fn delete(&self, request: &Request, fence: u64, label: &str) -> Result<Result<Reply, Failure>, u32> {
+        let command = delifeq::delete(&request.keys, &request.token, fence, label);
+        let [deleted, count] = self.inner.ask_both(command, |command| delifeq::end_count(command, &request.keys));
+        let count = count.await;
+        if matches!(&count, Ok(Value::ServerError(error)) if error.code() == "NOPERM") {
+            self.ways.hintless.store(true, Ordering::Relaxed);
+        }
+        self.ways.delifeq.judge(deleted.await, count, self.ways.clock.now())
     }
 }
 

@@ -76,7 +76,7 @@ impl Store {
                 Ok(self.rekey_shared(now, request, former, *fence, (*ttl, *fence_ttl)))
             }
             // Nobody leaves a shared lock for a least time.
-            Action::Release { asks } | Action::Leave { asks, .. } => Ok(self.release_shared(now, request, *asks)),
+            Action::Release { asks, .. } | Action::Leave { asks, .. } => Ok(self.release_shared(now, request, *asks)),
             Action::Look { .. } | Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } => {
                 Err(Failure::UnexpectedReply)
             }

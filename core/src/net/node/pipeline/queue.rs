@@ -141,9 +141,14 @@ impl Queue {
         !bytes.is_empty()
     }
 
-    /// Whether the task at `place` may read.
+    /// Whether the task at `place` may read: its reply is the last awaited one, and no task waits for one before.
     pub(super) fn may_read(&self, place: usize) -> bool {
-        self.reader != Reader::Loop && self.awaited.len() == 1 && self.queued == 0 && self.awaited[0].place == place
+        let has_waker = |awaited: &Awaited| matches!(self.asked[awaited.place], Asked::Waiting(Some(_)));
+        self.reader != Reader::Loop
+            && self.queued == 0
+            && self.awaited.len() <= FEW
+            && self.awaited.back().is_some_and(|last| last.place == place)
+            && self.awaited.iter().all(|awaited| awaited.place == place || !has_waker(awaited))
     }
 
     /// Whether the reading falls to `reader`. A task takes it over from the driver if it may.
