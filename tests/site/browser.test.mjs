@@ -245,19 +245,20 @@ test("dark mode follows the system, and can be chosen", async (context) => {
   assert.equal(await light.getAttribute("body", "data-md-color-scheme"), "slate");
 });
 
-for (const colorScheme of ["light", "dark"]) {
-  test(`nothing keeps anybody out of any page, in the ${colorScheme} theme`, async (context) => {
-    assert.ok(PAGES.length > 100, PAGES.join(" "));
+test("nothing keeps anybody out of any page, in either theme", async (context) => {
+  assert.ok(PAGES.length > 100, PAGES.join(" "));
+  const looked = async (colorScheme) => {
     const page = await open(context, "", { colorScheme });
-    const found = {};
+    const found = [];
     for (const path of PAGES) {
       await page.goto(origin + path);
-      const seen = await barriers(page);
-      if (seen.length > 0) found[path] = seen.slice(0, 5);
+      found.push(...(await barriers(page)).slice(0, 5).map((barrier) => `${colorScheme} /${path} ${barrier}`));
     }
-    assert.deepEqual(found, {});
-  });
-}
+    return found;
+  };
+  const found = await Promise.all(["light", "dark"].map(looked));
+  assert.deepEqual(found.flat(), []);
+});
 
 test("a picture has the colours of the theme that was chosen", async (context) => {
   const page = await open(context, "benchmarks/", { colorScheme: "light" });
