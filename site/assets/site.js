@@ -319,7 +319,7 @@
   /** What scrolls sideways can be reached with the keyboard; what fits is no stop on the way. */
   function reachable() {
     for (const scrolls of document.querySelectorAll(
-      ".md-typeset pre > code, .md-typeset__scrollwrap, .md-typeset__table, .drawn, .place",
+      ".md-typeset pre > code, .md-typeset__scrollwrap, .md-typeset__table, .hero-picture, p:has(> img), .drawn, .place",
     )) {
       if (scrolls.scrollWidth > scrolls.clientWidth) scrolls.setAttribute("tabindex", "0");
       else if (scrolls.getAttribute("tabindex") === "0") scrolls.removeAttribute("tabindex");

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 from generate import check
 from generate.drawings import Recordings
@@ -49,10 +51,7 @@ def build(*, fast: bool, ref: str) -> None:
         rustdoc()
     shutil.rmtree(DOCS, ignore_errors=True)
     DOCS.mkdir(parents=True)
-    shutil.copytree(CARGO / "doc", DOCS / "reference" / "rust", ignore=shutil.ignore_patterns(".lock"))
-    for licence in (DOCS / "reference" / "rust").rglob("*.md"):
-        # MkDocs would make a page of it.
-        licence.rename(licence.with_suffix(".txt"))
+    copy_rustdoc(DOCS / "reference" / "rust")
     links = Links(ref=ref)
     pages = Pages(links, Recordings(RUNS), Rustdoc(DOCS / "reference" / "rust"))
     made = pages.make()
@@ -93,6 +92,19 @@ def rustdoc() -> None:
     features = tomllib.loads(text_of("core/Cargo.toml"))["package"]["metadata"]["docs"]["rs"]["features"]
     options = ("--no-deps", "--package", "redlock-core", "--features", ",".join(features))
     cargo("doc", "--quiet", "--locked", "--manifest-path", str(ROOT / "Cargo.toml"), *options)
+
+
+def copy_rustdoc(place: Path) -> None:
+    """Puts the reference of the crate among the pages."""
+    shutil.copytree(CARGO / "doc", place, ignore=shutil.ignore_patterns(".lock"))
+    for licence in place.rglob("*.md"):
+        # MkDocs would make a page of it.
+        licence.rename(licence.with_suffix(".txt"))
+    for page in (place / "redlock").rglob("trait.*.html"):
+        # What other crates implement is fetched from a script that rustdoc leaves out if there is nothing.
+        for script in re.findall(r'<script src="([^"]*/trait\.impl/[^"]*)"', page.read_text(encoding="utf-8")):
+            (page.parent / script).parent.mkdir(parents=True, exist_ok=True)
+            (page.parent / script).touch()
 
 
 def cargo(*arguments: str) -> None:

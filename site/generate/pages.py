@@ -78,6 +78,8 @@ class Pages:
         self.made: dict[str, str] = {}
         self._page = ""
         self._shown: set[str] = set()
+        self._groups: set[tuple[str, str]] = set()
+        self._rustdoc = rust
         self._environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(PAGES),
             undefined=jinja2.StrictUndefined,
@@ -104,8 +106,8 @@ class Pages:
             "promise": self._promise,
             "follows": reference.follows,
             "refused": reference.refused,
-            "python": reference.python,
-            "rust": lambda: reference.rust(rust, self._page),
+            "python": self._python,
+            "rust": self._rust,
         }
         self._environment.globals.update(given)
         self._environment.globals["runs"] = " ".join(TROUBLES)
@@ -119,8 +121,18 @@ class Pages:
         for source, page in SOURCES.items():
             if page not in self.made:
                 raise BuildError(f"{source} has no page: site/pages/{page} does not exist")
+        if missing := (reference.python_groups() | reference.rust_groups()) - self._groups:
+            raise BuildError(f"no page of the reference has these groups of surface.json: {missing}")
         _link_titles(self.made)
         return self.made
+
+    def _python(self, face: str, *groups: str) -> str:
+        self._groups |= {(face, group) for group in groups}
+        return reference.python(face, groups)
+
+    def _rust(self, *groups: str) -> str:
+        self._groups |= {("rust", group) for group in groups}
+        return reference.rust(self._rustdoc, groups)
 
     def unused_examples(self) -> list[str]:
         """Examples that no page shows."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +89,7 @@ def reasons() -> str:
 
 
 def options() -> str:
-    """The options that the page lists, with how each language spells them."""
+    """The options that the page lists, each with an anchor, and how each language spells them."""
     spelt: dict[str, dict[str, str]] = {}
     for case in _table("surface")["cases"]:
         if case["group"] == "options":
@@ -99,7 +102,8 @@ def options() -> str:
         case = spelt[bare]
         node = _first(case["node"]).rpartition(".")[2]
         rust = _first(case["rust"]).replace("::", ".").rpartition(".")[2]
-        lines.append(_row(name, default, meaning, f"`{node}`" if node else "", f"`.{rust}(…)`" if rust else ""))
+        anchor = f"[{name}](#{bare}){{ #{bare} }}"
+        lines.append(_row(anchor, default, meaning, f"`{node}`" if node else "", f"`.{rust}(…)`" if rust else ""))
     return "\n".join(lines)
 
 
@@ -197,7 +201,7 @@ class Rustdoc:
         owner = next((page for page in owners if page in self._pages), None)
         if owner is None:
             return None
-        text = self._pages[owner].read_text(encoding="utf-8")
+        text = self._text(owner)
         last = module[1] if len(module) > 1 else item
         field = f"variant.{last}.field.{item}" if len(module) > 1 else f"structfield.{item}"
         for anchor in (f"method.{item}", f"variant.{item}", field, f"tymethod.{item}", f"associatedconstant.{item}"):
@@ -205,28 +209,61 @@ class Rustdoc:
                 return f"{owner}#{anchor}"
         return None
 
+    @cache  # noqa: B019 - one object lives as long as the build
+    def _text(self, page: str) -> str:
+        return self._pages[page].read_text(encoding="utf-8")
 
-def rust(rustdoc: Rustdoc | None, page: str) -> str:
-    """Every public name in Rust, with its place in rustdoc."""
-    del page
-    groups: dict[str, list[str]] = {}
-    for case in _table("surface")["cases"]:
-        for names in (case["rust"], case["blocking"]):
-            for name in [names] if isinstance(names, str) else names or []:
-                groups.setdefault(case["group"], []).append(name)
+    def says(self, place: str) -> tuple[str, str]:
+        """The signature of what is in a place, and the first sentence of its comment."""
+        page, _, anchor = place.partition("#")
+        text = self._text(page)
+        text = text[text.index(f'id="{anchor}"') if anchor else text.index('<pre class="rust item-decl">') :]
+        declared = r'<h[34] class="code-header">(.*?)</h[34]>' if anchor else r"<code>(.*?)</code></pre>"
+        signature = re.search(declared, text, re.S)
+        comment = re.search(r'<div class="docblock">\s*<p>(.*?)</p>', text, re.S)
+        lines = _plain(signature[1]).strip().split("\n") if signature else []
+        # What a struct or an enum has is told by its methods and variants.
+        shown = "\n".join(lines) if anchor or len(lines) <= 8 else lines[0]
+        return shown.replace("\u00a0", " "), _sentence(_plain(comment[1])) if comment else ""
+
+
+def _plain(markup: str) -> str:
+    """The text of a piece of HTML."""
+    return html.unescape(re.sub(r"<[^>]+>", "", re.sub(r"<br ?/?>", "\n", markup)))
+
+
+def _sentence(text: str) -> str:
+    return re.sub(r"([\[\]<>*_`])", r"\\\1", re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0])
+
+
+def rust(rustdoc: Rustdoc | None, groups: Iterable[str]) -> str:
+    """The names of these groups in Rust, each with its signature and its place in rustdoc."""
     parts = []
-    for group, names in groups.items():
+    for group in groups:
         parts.append(f"## {GROUPS[group]}\n")
-        for name in dict.fromkeys(names):
-            if rustdoc is None:
-                parts.append(f"- `{name}`")
-                continue
-            place = rustdoc.place(name)
-            if place is None:
+        for name in _rust_names()[group]:
+            place = rustdoc.place(name) if rustdoc else None
+            if rustdoc is None or place is None:
                 raise BuildError(f"rustdoc does not have {name}, which surface.json names")
-            parts.append(f"- [`{name}`](rust/{place})")
-        parts.append("")
+            # Without async it is the same.
+            if not name.startswith("blocking::"):
+                signature, says = rustdoc.says(place)
+                program = f"```rust\n{signature}\n```\n" if signature else ""
+                parts += [f"### `{name}`\n", program, f"{says} [More](redlock/{place.removeprefix('redlock/')})\n"]
     return "\n".join(parts)
+
+
+def rust_groups() -> set[tuple[str, str]]:
+    """Each group that has names in Rust."""
+    return {("rust", group) for group in _rust_names()}
+
+
+def _rust_names() -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for case in _table("surface")["cases"]:
+        for given in (case["rust"], case["blocking"]):
+            names.setdefault(case["group"], []).extend([given] if isinstance(given, str) else given or [])
+    return {group: list(dict.fromkeys(found)) for group, found in names.items() if found}
 
 
 _SHOWN = {"function", "class", "type", "error", "constant"}
@@ -236,19 +273,24 @@ _OF_ASYNCIO = {"module", "client", "lock", "functions", "election"}
 """The groups of `surface.json` in which names of asyncio differ from the others'."""
 
 
-def python(face: str) -> str:
-    """What mkdocstrings shows of a face: every name of `surface.json`, by group."""
-    package = {"python": "redlock", "asyncio": "redlock.asyncio"}[face]
-    groups: dict[str, list[str]] = {}
+def python(face: str, groups: Iterable[str]) -> str:
+    """What mkdocstrings shows of these groups of a face: every name of `surface.json`."""
+    return "\n".join(f"::: {name}\n" for group in groups for name in _python_names()[face, group])
+
+
+def python_groups() -> set[tuple[str, str]]:
+    """Each face, and each group that has names of its own there."""
+    return set(_python_names())
+
+
+def _python_names() -> dict[tuple[str, str], list[str]]:
+    names: dict[tuple[str, str], list[str]] = {}
     for case in _table("surface")["cases"]:
-        if case["kind"] not in _SHOWN or (face == "asyncio" and case["group"] not in _OF_ASYNCIO):
-            continue
-        for name in [case[face]] if isinstance(case[face], str) else case[face] or []:
-            whole = re.fullmatch(r"((?:testing|otel)\.)?(\w+)", name)
-            if whole and not (face == "asyncio" and whole[1]):
-                groups.setdefault(case["group"], []).append(f"{package}.{name}")
-    parts = []
-    for group, names in groups.items():
-        parts.append(f"## {GROUPS[group]}\n")
-        parts += [f"::: {name}\n    options:\n      heading_level: 3\n" for name in dict.fromkeys(names)]
-    return "\n".join(parts)
+        for face, package in (("python", "redlock"), ("asyncio", "redlock.asyncio")):
+            if case["kind"] not in _SHOWN or (face == "asyncio" and case["group"] not in _OF_ASYNCIO):
+                continue
+            for name in [case[face]] if isinstance(case[face], str) else case[face] or []:
+                whole = re.fullmatch(r"((?:testing|otel)\.)?(\w+)", name)
+                if whole and not (face == "asyncio" and whole[1]):
+                    names.setdefault((face, case["group"]), []).append(f"{package}.{name}")
+    return {key: list(dict.fromkeys(found)) for key, found in names.items()}

@@ -16,6 +16,7 @@ _LANGUAGES = {"python": "Python", "js": "Node", "ts": "Node", "rust": "Rust", "r
 _LEXERS = {"rs": "rust", "js": "javascript", "ts": "typescript"}
 _BLOCK = r"^```(\w+)[^\n]*\n(?:.*?)^```$\n?"
 _LEAD = re.compile(r"(?:^|(?<= )|(?<=\n))In (Python|Node|Rust)(, with [^\n]*)?:$")
+_WARNING = re.compile(r"^> \*\*Warning\.\*\* (.*(?:\n>.*)*)", re.M)
 _RUN_IN = re.compile(r"^\*\*([^*\n]+?)\.\*\* ", re.M)
 _RUN_ON = re.compile(r"^\*\*([^*\n.]+)\*\*(?= \(|,)", re.M)
 
@@ -138,8 +139,9 @@ def deeper(text: str, by: int) -> str:
 
 
 def for_mkdocs(text: str) -> str:
-    """What CommonMark and Python-Markdown read differently: lists in lists, and bars in tables' code."""
+    """What CommonMark and Python-Markdown read differently: lists in lists, and bars in tables' code; and warnings."""
     bare, kept = masked(text)
+    bare = _WARNING.sub(lambda match: "!!! warning\n\n    " + re.sub(r"^> ?", "    ", match[1], flags=re.M), bare)
     bare = re.sub(r"^ {2,3}(?=[-*] )", "    ", bare, flags=re.M)
     lines = []
     for line in bare.split("\n"):

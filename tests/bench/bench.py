@@ -156,6 +156,8 @@ def measured(args: argparse.Namespace, subjects: Sequence[Subject], run: int) ->
 def write(results: Results, directory: Path, file: Path) -> int:
     """Writes the numbers, the pictures and the page."""
     results.write(directory / page.NUMBERS)
+    # The page says what is kept.
+    results = Results.read(directory / page.NUMBERS)
     plots.draw(results, directory)
     file.write_text(page.text(results, str(directory.relative_to(file.parent))))
     print(f"written: {file.relative_to(ROOT) if file.is_relative_to(ROOT) else file}")

@@ -23,7 +23,8 @@ HOW = """\
 Every subject has a process of its own, whose loop is in its own language. They take turns in short rounds, in an order
 that is shuffled for each, and are divided by the bare socket of the same round: the speed of a machine changes between
 rounds, the ratio hardly does. Figures are medians of all rounds of a run, and of the runs; what takes long is measured
-only in the first run. In pictures, the thin lines reach from the 10th to the 90th percentile of the rounds.
+only in the first run. In pictures, all scales are logarithmic, and the thin lines reach from the 10th to the 90th
+percentile of the rounds. The kept numbers have four digits.
 Microseconds belong to this machine and this hour; CPU time is steadier than wall time. Ours are used with their
 defaults, which give every acquisition a fence and renew in the background; most peers do neither. Each peer is used in
 the configuration that its own documentation calls for.

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from bench.figures import Round, Spread, ahead, over_runs, ratios
 from bench.process import Json
@@ -39,13 +43,15 @@ class Results:
     @classmethod
     def read(cls, file: Path) -> Results:
         """Reads the results that `write` has written."""
-        return cls(json.loads(file.read_text()))
+        data = json.loads(file.read_text())
+        return cls(data | {"turns": [turn for group in data["turns"] for turn in _unpacked(group)]})
 
     def write(self, file: Path) -> None:
-        """Writes them as one JSON file, one turn a line."""
+        """Writes them as one JSON file, with four digits of each figure."""
         file.parent.mkdir(parents=True, exist_ok=True)
         head = json.dumps({key: value for key, value in self.data.items() if key != "turns"}, indent=1)
-        turns = ",\n".join(json.dumps(turn, separators=(",", ":")) for turn in self.data["turns"])
+        groups = groupby(sorted(self.data["turns"], key=_group), key=_group)
+        turns = ",\n".join(_packed(list(group)) for _, group in groups)
         file.write_text(f'{head.removesuffix("}").rstrip()},\n "turns": [\n{turns}\n]}}\n')
 
     def merged(self, later: Results) -> Results:
@@ -139,9 +145,9 @@ class Results:
         values = self.by_round(workload, column, subject)
         return Spread.of(values.values()) if values else None
 
-    def ranking(self, workload: Workload) -> list[str]:
-        """All subjects with a figure in the first column, the best first."""
-        column = workload.columns[0]
+    def ranking(self, workload: Workload, column: Column | None = None) -> list[str]:
+        """All subjects with a figure in a column, by default the first, the best first."""
+        column = column or workload.columns[0]
         figures = {name: self.figure(workload, column, name) for name in self.subjects}
         there = {name: figure for name, figure in figures.items() if figure is not None}
         return sorted(there, key=lambda name: there[name], reverse=column.more_is_better)
@@ -169,6 +175,47 @@ class Results:
                 if factor:
                     found.append(Ahead(workload, column, name, ours, factor))
         return found
+
+
+DIGITS = 4
+"""More than any difference on the page needs. With all of them, a run would take 4 MB."""
+
+
+def _group(turn: Json) -> tuple[str, str, str]:
+    return turn["workload"], turn["subject"], ",".join(turn)
+
+
+def _packed(turns: Sequence[Json]) -> str:
+    """The turns of one subject in a workload: each field with its power of ten, and a line of whole numbers a turn."""
+    fields = {}
+    columns = []
+    for field in (field for field in turns[0] if field not in {"workload", "subject"}):
+        values = [turn[field] for turn in turns]
+        fields[field], column = _scaled(values)
+        columns.append(column)
+    head = {"workload": turns[0]["workload"], "subject": turns[0]["subject"], "fields": fields}
+    rows = ",\n".join(json.dumps(row, separators=(",", ":")) for row in zip(*columns, strict=True))
+    return f'{json.dumps(head).removesuffix("}")}, "turns": [\n{rows}]}}'
+
+
+def _scaled(values: Sequence[Any]) -> tuple[int | None, Sequence[Any]]:
+    """The power of ten by which these are divided, and what is left; none for what is not a number."""
+    numbers = [value for value in values if value is not None]
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers):
+        return None, values
+    power = math.floor(math.log10(median([abs(value) for value in numbers if value] or [1]))) - DIGITS + 1
+    if all(float(value).is_integer() for value in numbers):
+        power = max(power, 0)
+    return power, [None if value is None else round(value * 10.0**-power) for value in values]
+
+
+def _unpacked(group: Json) -> Iterable[Json]:
+    for row in group["turns"]:
+        turn = {"workload": group["workload"], "subject": group["subject"]}
+        for (field, power), value in zip(group["fields"].items(), row, strict=True):
+            number = power is not None and value is not None
+            turn[field] = (value * 10**power if power >= 0 else value / 10**-power) if number else value
+        yield turn
 
 
 def _taking_part(results: Results) -> Iterable[str]:

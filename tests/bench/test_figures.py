@@ -334,6 +334,15 @@ def test_a_later_run_replaces_its_workloads_and_the_page_says_when() -> None:
     assert [head["date"] for head in merged.merged(Results(later.data)).later] == ["2100-01-03"]
 
 
+def test_four_digits_of_each_figure_are_kept(tmp_path: Path) -> None:
+    seen = [turn("one", "node", 123_456, user_s=0.0123456), turn("one", "node", 9, run=1, user_s=0.02)]
+    seen += [turn("growth", "bare", 7) | {"memory": [1, 2], "tracer": "strace", "script_us": None}]
+    results(*seen).write(tmp_path / page.NUMBERS)
+    growth, *kept = Results.read(tmp_path / page.NUMBERS).data["turns"]
+    assert growth == seen[2]
+    assert [(t["run"], t["wall_ns"], t["user_s"]) for t in kept] == [(0, 123_460_000, 0.01235), (1, 10_000, 0.02)]
+
+
 def test_only_all_subjects_in_the_long_form_are_merged(tmp_path: Path) -> None:
     def written(name: str, form: str, only: Sequence[str]) -> Path:
         data = {**results().data, "form": {"name": form}, "only": only}
@@ -367,3 +376,11 @@ def test_the_page_has_a_section_for_each_workload() -> None:
     sections = [line for line in page.PAGE.read_text().splitlines() if line.startswith("## ")]
     assert all(a != b for a, b in pairwise(sections))
     assert Path(page.RESULTS).name == "results"
+
+
+def test_what_is_kept_is_small_and_drawn_for_both_themes() -> None:
+    assert sum(file.stat().st_size for file in page.RESULTS.iterdir()) <= 1_000_000
+    drawn = {workload.name for workload in page.load().workloads if workload.drawn}
+    pictures = {file.stem: file.read_text() for file in page.RESULTS.glob("*.svg")}
+    assert pictures.keys() == drawn
+    assert all("prefers-color-scheme:dark" in text and "redlock · " in text for text in pictures.values())

@@ -49,8 +49,9 @@ class Workload:
     """The action; fields of `Form` in braces."""
     measure: Measure
     columns: Sequence[Column]
-    """The columns; the first one is drawn."""
+    """The columns; the first one is drawn, if `pictured` names no others."""
     drawn: bool = True
+    pictured: Sequence[str] = ()
     limits: Sequence[str] = ("bare",)
     """The subjects whose figures are lines in the picture."""
     long_only: bool = False
@@ -62,6 +63,11 @@ class Workload:
     cores: str = "free"
     """Where clients and servers run: `free` or `apart`, as in `session.CORES`. Of one task at a time, the scheduler
     decides more than any library does: on one core with its server, a socket is two or three times as fast."""
+
+    @property
+    def shown(self) -> Sequence[Column]:
+        """The columns that are drawn."""
+        return [column for column in self.columns if column.title in self.pictured] or self.columns[:1]
 
     @property
     def turns(self) -> set[str]:
@@ -140,6 +146,7 @@ def _contention(measure: Measure, processes: int, seconds: str, *, long_only: bo
             Column("CPU µs, server", per("server_cpu_us"), "{:,.0f}"),
         ],
         limits=(),
+        pictured=("ms between holds", "busiest : least busy"),
         long_only=long_only,
     )
 
@@ -205,6 +212,7 @@ def _sharing(name: str, title: str, text: str, measure: Measure, *, long_only: b
         limits=(),
         long_only=long_only,
         family=SEMAPHORE,
+        pictured=("acquisitions per s", "p99 wait ms"),
     )
 
 
@@ -310,6 +318,7 @@ WORKLOADS = [
             Column("requests", per("requests")),
         ],
         limits=("bare", "bare-scripts"),
+        pictured=("µs", "most ms"),
         cores="apart",
     ),
     Workload(
@@ -425,6 +434,7 @@ WORKLOADS = [
         ],
         limits=(),
         family=READERS,
+        pictured=("reads per s", "writes per s", "p99 wait ms, writers"),
     ),
     Workload(
         f"{READERS}-alone",

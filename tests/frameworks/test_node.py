@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -15,6 +18,7 @@ from examples.program import ROOT
 from frameworks.page import command, write
 from frameworks.service import LIMIT_S, Service, free_port
 from support.clock import until
+from support.process import stop_process
 from support.servers import Server
 
 INSTALLED = Path(__file__).parent / "node"
@@ -41,6 +45,21 @@ for (const theirs of [ioredis, nodeRedis]) {
 }
 ioredis.disconnect();
 nodeRedis.destroy();
+"""
+
+JOBS = """
+import { Queue, QueueEvents } from "bullmq";
+
+const connection = { url: process.env.REDIS_URL };
+const queue = new Queue("reports", { connection });
+const events = new QueueEvents("reports", { connection });
+await events.waitUntilReady();
+const busy = await queue.add("report", { customer: "bob" });
+const jobs = await queue.addBulk(Array.from({ length: 20 }, () => ({ name: "report", data: { customer: "ada" } })));
+for (const job of jobs) console.log((await job.waitUntilFinished(events)).fence);
+if ((await busy.getState()) !== "delayed") throw new Error("a busy customer's job is not delayed");
+await events.close();
+await queue.close();
 """
 
 TRACE = """
@@ -86,21 +105,77 @@ def hold(server: Server, name: str) -> None:
     server.command("SET", name, "another program's token", "PX", 60_000)
 
 
-@pytest.mark.parametrize("framework", ["express", "fastify"])
+@pytest.mark.parametrize("framework", ["express", "fastify", "nestjs"])
 def test_a_web_server(server: Server, env: dict[str, str], app: Path, framework: str) -> None:
-    files = {"express": "express.mjs", "fastify": "fastify.mjs"}
+    files = {"express": "express.mjs", "fastify": "fastify.mjs", "nestjs": "shop.ts"}
     write(app, files[framework])
+    if framework == "nestjs":
+        (app / "tsconfig.json").write_text('{"compilerOptions": {"experimentalDecorators": true}}')
+        run(app, env, str(BIN / "esbuild"), "shop.ts", "--format=esm", "--outfile=shop.mjs")
+        files[framework] = "shop.mjs"
     port = free_port()
     service = Service(["node", files[framework]], app, env | {"PORT": str(port)}, port)
     with service, ThreadPoolExecutor(10) as pool:
         service.wait_until_it_listens()
         answers = list(pool.map(service.ask_json, ["/users/ada/payments"] * 20))
-        assert {status for status, _ in answers} == {200}
+        assert {status for status, _ in answers} <= {200, 201}
         assert len({body["fence"] for _, body in answers}) == 20
         hold(server, "user:bob")
         status, _ = service.ask_json("/users/bob/payments")
         assert status == 409
     until(lambda: not server.has("user:ada"), "it is released")
+
+
+def test_bullmq(server: Server, env: dict[str, str], app: Path) -> None:
+    with Server(tcp=True) as queue:
+        env |= {"REDIS_URL": queue.url}
+        write(app, "reports.mjs")
+        (app / "jobs.mjs").write_text(JOBS)
+        hold(queue, "customer:bob")
+        with Service(["node", "reports.mjs"], app, env):
+            fences = [int(line) for line in run(app, env, "node", "jobs.mjs").split()]
+        assert len(set(fences)) == 20
+        until(lambda: not queue.has("customer:ada"), "it is released")
+    assert not server.has("customer:ada")
+
+
+LAMBDA = {
+    "python": [
+        sys.executable,
+        "-c",
+        "import lambda_function, sys\nfor user in sys.stdin:\n"
+        "    print(lambda_function.lambda_handler({'user': user.strip()}, None)['fence'], flush=True)",
+    ],
+    "js": [
+        "node",
+        "--input-type=module",
+        "-e",
+        "import { createInterface } from 'node:readline';\nimport { handler } from './lambda.mjs';\n"
+        "for await (const user of createInterface({ input: process.stdin }))\n"
+        "  console.log((await handler({ user })).fence);",
+    ],
+}
+"""What calls a handler, line by line."""
+
+
+@pytest.mark.parametrize("language", LAMBDA)
+def test_a_process_that_is_frozen_between_calls(server: Server, env: dict[str, str], app: Path, language: str) -> None:
+    write(app, "lambda_function.py", "lambda.mjs")
+    with subprocess.Popen(LAMBDA[language], cwd=app, env=env, stdin=PIPE, stdout=PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        fences = []
+        for _ in range(3):
+            process.stdin.write("ada\n")
+            process.stdin.flush()
+            fences.append(int(process.stdout.readline()))
+            until(lambda: not server.has("user:ada"), "it is released")
+            stop_process(process.pid)
+            server.command("CLIENT", "KILL", "TYPE", "normal")
+            process.send_signal(signal.SIGCONT)
+        process.stdin.close()
+        assert process.wait(LIMIT_S) == 0
+    assert fences == sorted(set(fences))
 
 
 def test_cluster(server: Server, env: dict[str, str], app: Path) -> None:
@@ -160,7 +235,7 @@ webpack(config, (error, stats) => {
     until(lambda: not server.has("bundled"), "it is released")
 
 
-def test_next(server: Server, env: dict[str, str], app: Path) -> None:
+def test_next(server: Server, env: dict[str, str], app: Path, tmp_path: Path) -> None:
     write(app, "next.config.mjs")
     route = app / "app" / "pay" / "route.js"
     route.parent.mkdir(parents=True)
@@ -174,8 +249,12 @@ export async function POST() {
     layout = 'export default function Layout({ children }) { return <html lang="en"><body>{children}</body></html>; }\n'
     (app / "app" / "layout.jsx").write_text(layout)
     run(app, env, str(BIN / "next"), "build")
+    elsewhere = tmp_path / "elsewhere"
+    shutil.move(app / ".next" / "standalone", elsewhere)
+    # Its own folder is below the root of the packages.
+    (program,) = (path for path in elsewhere.rglob("server.js") if "node_modules" not in path.parts)
     port = free_port()
-    with Service([str(BIN / "next"), "start", "--port", str(port)], app, env, port) as service:
+    with Service(["node", program.name], program.parent, env | {"PORT": str(port)}, port) as service:
         service.wait_until_it_listens()
         assert service.ask_json("/pay") == (200, {"paid": True})
     until(lambda: not server.has("pay"), "it is released")

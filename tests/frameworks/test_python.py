@@ -42,20 +42,23 @@ def hold(server: Server, name: str) -> None:
     server.command("SET", name, "another program's token", "PX", 60_000)
 
 
+def answer_under_locks(server: Server, service: Service, pool: ThreadPoolExecutor, *paths: str) -> None:
+    """Asks for all of these at once, which exclude each other."""
+    answers = list(pool.map(service.ask_json, [f"/users/ada/{path}" for path in paths] * (20 // len(paths))))
+    assert {status for status, _ in answers} == {200}
+    assert len({body["fence"] for _, body in answers}) == len(answers)
+    hold(server, "user:bob")
+    busy = [service.ask_json(f"/users/bob/{path}") for path in paths]
+    assert busy == [(409, {"detail": "another payment of this user is under way"})] * len(paths)
+
+
 def test_fastapi(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     write(tmp_path, "shop.py")
     port = free_port()
     uvicorn = [str(SCRIPTS / "uvicorn"), *command("uvicorn"), "--port", str(port)]
     with Service(uvicorn, tmp_path, env, port) as service, ThreadPoolExecutor(10) as pool:
         service.wait_until_it_listens()
-        answers = list(pool.map(service.ask_json, ["/users/ada/payments"] * 20))
-        assert {status for status, _ in answers} == {200}
-        assert len({body["fence"] for _, body in answers}) == 20
-        hold(server, "user:bob")
-        assert service.ask_json("/users/bob/payments") == (
-            409,
-            {"detail": "another payment of this user is under way"},
-        )
+        answer_under_locks(server, service, pool, "payments")
     until(lambda: not server.has("user:ada"), "it is released")
 
 
@@ -65,14 +68,7 @@ def test_django(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     django = [sys.executable, *command("python"), str(port)]
     with Service(django, tmp_path, env, port) as service, ThreadPoolExecutor(10) as pool:
         service.wait_until_it_listens()
-        answers = list(pool.map(service.ask_json, ["/users/ada/payments"] * 20))
-        assert {status for status, _ in answers} == {200}
-        assert len({body["fence"] for _, body in answers}) == 20
-        hold(server, "user:bob")
-        assert service.ask_json("/users/bob/payments") == (
-            409,
-            {"detail": "another payment of this user is under way"},
-        )
+        answer_under_locks(server, service, pool, "payments", "refunds", "statements")
     until(lambda: not server.has("user:ada"), "it is released")
 
 
@@ -134,6 +130,23 @@ def test_celery(server: Server, env: dict[str, str], tmp_path: Path, pool: str) 
     assert service.process.returncode == 0, service.said
     until(lambda: not server.has("report"), "it is released")
     assert "Traceback" not in service.said
+
+
+def test_one_beat_of_celery_runs(server: Server, env: dict[str, str], tmp_path: Path) -> None:
+    env |= {"CELERY_BROKER_URL": f"redis+socket://{server.socket}", "PATH": f"{SCRIPTS}:{env['PATH']}"}
+    hosts = [tmp_path / "one", tmp_path / "two"]
+    for host in hosts:
+        host.mkdir()
+        write(host, "tasks.py")
+    first, second = (Service([str(SCRIPTS / "redlock"), *command("redlock")], host, env) for host in hosts)
+    with second, first:
+        until(lambda: "is starting" in first.said + second.said, "one of them starts", limit_s=LIMIT_S)
+        leader, other = (first, second) if "is starting" in first.said else (second, first)
+        until(lambda: server.has("redlock:waiters:{beat}"), "the other one waits", limit_s=LIMIT_S)
+        assert "is starting" not in other.said
+        leader.process.terminate()
+        other.wait_until_it_says("is starting")
+    until(lambda: not server.has("beat"), "it is released")
 
 
 def test_a_worker_of_celery_that_ends_releases(server: Server, env: dict[str, str], tmp_path: Path) -> None:

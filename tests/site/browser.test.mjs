@@ -2,7 +2,7 @@
 // a folder, pictures of what it sees are left there. CHROMIUM names the browser, by default /usr/bin/chromium.
 
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { stat } from "node:fs/promises";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
@@ -25,31 +25,11 @@ const TYPES = {
   ".xml": "application/xml",
 };
 
-/** Pages of every kind. */
-const PAGES = [
-  "",
-  "start/",
-  "play/",
-  "guides/",
-  "guides/which-lock/",
-  "guides/fence/",
-  "guides/nodes/",
-  "guides/observing/",
-  "guides/moving/",
-  "concepts/promise/",
-  "concepts/protocol/",
-  "reference/",
-  "reference/errors/",
-  "reference/options/",
-  "reference/python/",
-  "reference/node/index/",
-  "reference/node/index/classes/Lock/",
-  "reference/rust/",
-  "benchmarks/",
-  "guides/compare/",
-  "security/",
-  "changelog/",
-];
+/** Every page, but for those that rustdoc makes. */
+const PAGES = readdirSync(SITE, { recursive: true })
+  .filter((file) => /(?:^|\/)index\.html$/.test(file) && !/^reference\/rust\/(?:redlock|src)\//.test(file))
+  .map((file) => file.slice(0, -"index.html".length))
+  .sort();
 
 let server;
 let browser;
@@ -265,12 +245,31 @@ test("dark mode follows the system, and can be chosen", async (context) => {
   assert.equal(await light.getAttribute("body", "data-md-color-scheme"), "slate");
 });
 
-for (const path of PAGES) {
-  test(`nothing keeps anybody out of /${path}`, async (context) => {
-    const page = await open(context, path);
-    assert.deepEqual(await barriers(page), []);
-  });
-}
+test("nothing keeps anybody out of any page, in either theme", async (context) => {
+  assert.ok(PAGES.length > 100, PAGES.join(" "));
+  const looked = async (colorScheme) => {
+    const page = await open(context, "", { colorScheme });
+    const found = [];
+    for (const path of PAGES) {
+      await page.goto(origin + path);
+      found.push(...(await barriers(page)).slice(0, 5).map((barrier) => `${colorScheme} /${path} ${barrier}`));
+    }
+    return found;
+  };
+  const found = await Promise.all(["light", "dark"].map(looked));
+  assert.deepEqual(found.flat(), []);
+});
+
+test("a picture has the colours of the theme that was chosen", async (context) => {
+  const page = await open(context, "benchmarks/", { colorScheme: "light" });
+  const picture = page.locator('img[src$="handover.svg"]').first();
+  const light = await picture.screenshot();
+  await page.click('label[title="Switch to light mode"]');
+  await page.click('label[title="Switch to dark mode"]');
+  assert.equal(await page.getAttribute("body", "data-md-color-scheme"), "slate");
+  assert.notDeepEqual(await picture.screenshot(), light);
+  await shoot(page, "benchmarks-dark");
+});
 
 for (const path of [
   "",
@@ -279,7 +278,8 @@ for (const path of [
   "guides/which-lock/",
   "guides/nodes/",
   "reference/errors/",
-  "reference/python/",
+  "reference/python/locks/",
+  "reference/rust/locks/",
   "benchmarks/",
 ]) {
   test(`/${path} fits a phone`, async (context) => {
@@ -288,7 +288,7 @@ for (const path of [
     assert.ok(wide <= 0, `it is ${wide} pixels too wide`);
     assert.deepEqual(await barriers(page), []);
     await shoot(page, `phone-${path.replaceAll("/", "-")}`, {
-      fullPage: path !== "benchmarks/" && path !== "reference/python/",
+      fullPage: path !== "benchmarks/" && !path.startsWith("reference/"),
     });
   });
 }
