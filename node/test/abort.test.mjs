@@ -135,37 +135,6 @@ test("only an AbortSignal is one", async () => {
   }
 });
 
-test("1,000 acquires aborted at random moments leave no key", async () => {
-  const moments = [
-    () => undefined,
-    () => Promise.resolve(),
-    () => setImmediate(),
-    () => setTimeout(Math.random() * 2),
-    () => setTimeout(Math.random() * 10),
-  ];
-  let [won, aborted] = [0, 0];
-  const one = async (index) => {
-    const controller = new AbortController();
-    const lock = redlock.lock(`contended-${index % 20}`);
-    const acquired = lock.acquire({ signal: controller.signal });
-    const abort = Promise.resolve(moments[index % moments.length]()).then(() => controller.abort());
-    try {
-      await acquired;
-      won += 1;
-      await lock.release();
-    } catch (error) {
-      assert.equal(error, controller.signal.reason);
-      aborted += 1;
-    }
-    await abort;
-  };
-  for (let index = 0; index < 1_000; index += 100) {
-    await Promise.all(Array.from({ length: 100 }, (_, more) => one(index + more)));
-  }
-  assert.ok(won > 0 && aborted > 0, `${won} won, ${aborted} aborted`);
-  await until(async () => !(await server.locks()).some((key) => key.startsWith("contended")), 10_000);
-});
-
 test("the options can be the signal alone", async () => {
   const lock = redlock.lock(fresh());
   const aborted = AbortSignal.abort(new Error("mine"));

@@ -3,11 +3,7 @@ import assert from "node:assert/strict";
 import { getEventListeners, once } from "node:events";
 import { after, before, test } from "node:test";
 import { setImmediate } from "node:timers/promises";
-import { Worker } from "node:worker_threads";
 import {
-  configure,
-  Election,
-  election,
   Lock,
   LockClosed,
   LockForbidden,
@@ -17,9 +13,9 @@ import {
   Redlock,
   stats,
 } from "redlock-rs";
-import { lose, MemoryServer } from "redlock-rs/testing";
+import { lose } from "redlock-rs/testing";
 import { ends, start } from "./programs.mjs";
-import { cluster, failure, fresh, Server, until } from "./servers.mjs";
+import { failure, fresh, Server, until } from "./servers.mjs";
 
 let server;
 let redlock;
@@ -39,7 +35,7 @@ const never = () => assert.fail("it led");
 const waiting = () => stats().redlock_waiting.points[0].value;
 
 /** Waits for the end of a term. */
-const ended = (signal) => new Promise((resolve) => signal.addEventListener("abort", resolve));
+const _ended = (signal) => new Promise((resolve) => signal.addEventListener("abort", resolve));
 
 /** The error with which `action` is refused. */
 async function refused(action, option, ...mentions) {
@@ -48,62 +44,6 @@ async function refused(action, option, ...mentions) {
   assert.equal(error.option, option);
   for (const text of mentions) assert.ok(error.message.includes(text), `${error.message} lacks ${text}`);
 }
-
-test("a candidate leads, and resigns by returning", async () => {
-  const name = fresh();
-  const candidate = redlock.election(name, { label: "worker 7" });
-  assert.ok(candidate instanceof Election);
-  assert.equal(candidate.stopped, false);
-  assert.equal(await candidate.leader(), null);
-  const result = await candidate.run(async (signal, lock) => {
-    assert.ok(lock instanceof Lock && lock.held);
-    assert.equal(lock.name, name);
-    assert.equal(signal.aborted, false);
-    assert.deepEqual(await candidate.leader(), { label: "worker 7", term: lock.fence });
-    assert.equal(await exists(name), true);
-    return 17;
-  });
-  assert.equal(result, 17);
-  assert.equal(await exists(name), false);
-  assert.equal(await candidate.leader(), null);
-  assert.equal(await candidate.run(() => "not a promise"), "not a promise");
-  assert.equal(await candidate.run(() => undefined), undefined);
-  assert.equal(candidate.stopped, false);
-});
-
-test("at most one of many leads, and terms rise", async () => {
-  const name = fresh();
-  let leading = 0;
-  const terms = [];
-  const candidate = () =>
-    redlock.election(name).run(async (_, { fence }) => {
-      leading += 1;
-      assert.equal(leading, 1);
-      terms.push(fence);
-      assert.equal(await exists(name), true);
-      leading -= 1;
-      return fence;
-    });
-  const results = await Promise.all(Array.from({ length: 10 }, candidate));
-  assert.equal(new Set(terms).size, 10);
-  assert.deepEqual(
-    terms,
-    [...terms].sort((one, other) => one - other),
-  );
-  assert.deepEqual([...results].sort(), [...terms].sort());
-});
-
-test("each run is a candidate of its own", async () => {
-  const candidate = redlock.election(fresh());
-  const first = candidate.run(async (signal) => {
-    const second = candidate.run(() => "second");
-    await until(() => waiting() === 1);
-    assert.equal(signal.aborted, false);
-    return { second };
-  });
-  const { second } = await first;
-  assert.equal(await second, "second");
-});
 
 test("a body that throws resigns, and its error is thrown", async () => {
   const name = fresh();
@@ -348,16 +288,6 @@ test("a campaign goes on while no quorum answers, and ends with any other failur
   }
 });
 
-test("an election waits whatever timeout its client has", async () => {
-  const impatient = new Redlock(server.url, { timeout: 0 });
-  const name = fresh();
-  const held = await redlock.lock(name).acquire();
-  const led = impatient.election(name).run(() => "led");
-  await until(() => waiting() === 1);
-  await held.release();
-  assert.equal(await led, "led");
-});
-
 test("wrong arguments are refused", async () => {
   for (const [name, ...mentions] of [
     [["a"], "not an array"],
@@ -403,51 +333,6 @@ test("a closed client has no elections, and its leader does not lead any more", 
   await assert.rejects(candidate.leader(), LockClosed);
 });
 
-test("several nodes show the label of the leader, and not its term", async () => {
-  const servers = await cluster(3);
-  try {
-    const client = new Redlock(servers.map(({ url }) => url));
-    const candidate = client.election("foo", { label: "" });
-    await candidate.run(async () => {
-      assert.deepEqual(await candidate.leader(), { label: null, term: null });
-    });
-    const labelled = client.election("foo", { label: "worker 7" });
-    await labelled.run(async () => {
-      assert.deepEqual(await candidate.leader(), { label: "worker 7", term: null });
-    });
-  } finally {
-    await Promise.all(servers.map((server) => server.stop()));
-  }
-});
-
-test("a margin is the time in which a leader stops before another one can lead", async () => {
-  const memory = new MemoryServer();
-  const client = new Redlock(memory.url, { ttl: 2_000 });
-  const candidate = client.election("foo", { margin: 600 });
-  let terms = 0;
-  await candidate.run(async (signal, lock) => {
-    terms += 1;
-    if (terms > 1) return;
-    assert.ok(lock.remaining <= 1_400, `${lock.remaining}`);
-    memory.available = false;
-    await ended(signal);
-    assert.equal(signal.reason.reason, "unreachable");
-    memory.available = true;
-    assert.equal((await candidate.leader())?.term, lock.fence, "nobody else can have it yet");
-  });
-  assert.equal(terms, 2);
-});
-
-test("a leader of the default client, in memory", async (t) => {
-  t.after(() => configure());
-  const memory = new MemoryServer();
-  configure(memory.url);
-  memory.hold("scheduler");
-  const led = election("scheduler", { ttl: 5_000 }).run((_, { remaining }) => remaining);
-  memory.release("scheduler");
-  assert.ok((await led) <= 5_000);
-});
-
 // --- The process and its threads ---
 
 test("a campaign keeps the process alive, and a term does not", async () => {
@@ -467,24 +352,6 @@ test("a campaign keeps the process alive, and a term does not", async () => {
   const { output } = await ends(program);
   assert.equal(output, "campaigns\nleads\n");
   assert.equal(await exists(name), false);
-});
-
-test("process.exit and an uncaught exception resign", async () => {
-  for (const [end, code] of [
-    ["process.exit(7)", 7],
-    ["setImmediate(() => { throw new Error('mine'); })", 1],
-  ]) {
-    const name = fresh();
-    const body = `
-      redlock.election(${JSON.stringify(name)}).run(() => {
-        console.log("leads");
-        ${end};
-        return new Promise(() => undefined);
-      });
-    `;
-    await ends(start([server], fresh(), body), code);
-    assert.equal(await exists(name), false, end);
-  }
 });
 
 test("a leader that only waits for its signal is not garbage", async () => {
@@ -514,22 +381,4 @@ test("a leader that only waits for its signal is not garbage", async () => {
   assert.ok(!program.errors.includes(name), "the warning is about another lock");
   program.child.stdin.end();
   await ends(program);
-});
-
-test("a leader in a worker that is terminated is followed by another", async () => {
-  const name = fresh();
-  const code = `
-    const { Redlock } = require("redlock-rs");
-    const { parentPort, workerData } = require("node:worker_threads");
-    const [url, name] = workerData;
-    new Redlock(url, { ttl: 600_000 }).election(name).run((signal, { fence }) => {
-      parentPort.postMessage(fence);
-      return new Promise(() => setInterval(() => undefined, 1_000));
-    });
-  `;
-  const worker = new Worker(code, { eval: true, workerData: [server.url, name] });
-  const [term] = await once(worker, "message");
-  const led = redlock.election(name).run((_, { fence }) => fence);
-  await worker.terminate();
-  assert.ok((await led) > term);
 });

@@ -132,6 +132,8 @@ test("wrong options are refused at once, and never shown", async () => {
     [{ label: "a\nb" }, "control character"],
     [{ label: "\udc00" }, "lone surrogates"],
     [{ label: 17 }, "label must be a string"],
+    [{ protocol: "SETNX" }, "protocol"],
+    [{ protocol: true }, "protocol"],
   ]) {
     for (const make of [() => redlock.lock("foo", options), () => new Redlock("memory://a", options)]) {
       const error = await refused(make, ...mentions);
@@ -255,19 +257,6 @@ test("options that would be ignored are refused", async () => {
   }
   const own = Object.assign(Object.create({ unrelated: 1 }), { timeout: 0 });
   await (await lock.acquire(own)).release();
-});
-
-test("a prefix stands before every name of a client", async () => {
-  const client = new Redlock(server.url, { keyPrefix: "app:" });
-  const name = fresh();
-  const lock = await client.lock(name).acquire();
-  assert.equal(lock.name, name);
-  assert.equal(await server.ask("EXISTS", `app:${name}`), 1);
-  const view = await client.inspect(name);
-  assert.deepEqual([view.name, view.key, view.nodes[0].key], [name, `app:${name}`, `app:${name}`]);
-  assert.equal((await failure(() => client.lock(name).acquire({ timeout: 0 }))).lockName, `app:${name}`);
-  await lock.release();
-  await refused(() => redlock.lock("foo", { keyPrefix: "app:" }), "give it to the client as keyPrefix");
 });
 
 test("the calls of other libraries say what to write", async () => {

@@ -1,18 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { inspect as shown } from "node:util";
-import {
-  Lock,
-  LockAlreadyHeld,
-  LockClosed,
-  LockInvalidArgument,
-  LockLost,
-  LockNotHeld,
-  LockTimeout,
-  LockUnavailable,
-  Redlock,
-  RedlockError,
-} from "redlock-rs";
+import { LockClosed, LockInvalidArgument, LockLost, LockTimeout, Redlock, RedlockError } from "redlock-rs";
 import { failure, fresh, Server, until } from "./servers.mjs";
 
 let server;
@@ -23,60 +12,6 @@ before(async () => {
   redlock = new Redlock(server.url, { ttl: 10_000 });
 });
 after(() => server.stop());
-
-test("a lock is acquired, extended and released, and acquired again", async () => {
-  const name = fresh();
-  const lock = redlock.lock(name);
-  assert.ok(lock instanceof Lock);
-  assert.equal(lock.name, name);
-  assert.equal(lock.held, false);
-  assert.equal(lock.remaining, 0);
-  assert.throws(() => lock.fence, LockNotHeld);
-  assert.throws(() => lock.check(), LockNotHeld);
-  await assert.rejects(lock.release(), LockNotHeld);
-  await assert.rejects(lock.extend(), LockNotHeld);
-
-  assert.equal(await lock.acquire(), lock);
-  assert.equal(lock.held, true);
-  lock.check();
-  const first = lock.fence;
-  assert.ok(Number.isSafeInteger(first) && first > 0);
-  assert.ok(lock.remaining > 5_000 && lock.remaining < 10_000, `${lock.remaining}`);
-  await assert.rejects(lock.acquire(), LockAlreadyHeld);
-  assert.equal(lock.fence, first, "a refused acquire changes nothing");
-
-  await lock.extend(60_000);
-  assert.ok(lock.remaining > 50_000);
-  assert.ok((await server.ask("PTTL", name)) > 50_000);
-  await lock.extend();
-  assert.ok(lock.remaining > 50_000, "the ttl given last is the one in force");
-
-  const released = lock.release();
-  assert.equal(lock.held, false, "not held from the call on");
-  await released;
-  assert.deepEqual(await server.ask("EXISTS", name), 0);
-  await lock.release();
-  assert.throws(() => lock.fence, LockNotHeld);
-
-  await lock.acquire();
-  assert.ok(lock.fence > first);
-  await lock.release();
-});
-
-test("two locks of one name exclude each other, and the waiting one gets it", async () => {
-  const name = fresh();
-  const [one, two] = [redlock.lock(name), redlock.lock(name)];
-  assert.equal(await one.tryAcquire(), true);
-  assert.equal(await two.tryAcquire(), false);
-  const waiting = two.acquire();
-  await assert.rejects(two.acquire(), LockAlreadyHeld, "one object waits once");
-  const first = one.fence;
-  await one.release();
-  await waiting;
-  assert.ok(two.fence > first);
-  assert.equal(await one.tryAcquire(), false);
-  await two.release();
-});
 
 test("a timeout is an error that says what happened", async () => {
   const name = fresh();
@@ -109,15 +44,6 @@ test("the stack of an error leads to the caller", async () => {
   assert.match(error.stack, /^LockTimeout: lock /);
   assert.match(error.stack, /async theCaller .*lock\.test\.mjs/);
   await held.release();
-});
-
-test("a server that is not there is an error that names it", async () => {
-  const lock = new Redlock("unix:///nonexistent/s").lock("foo");
-  const error = await failure(() => lock.acquire({ timeout: 0 }));
-  assert.ok(error instanceof LockUnavailable);
-  assert.equal(error.retryable, true);
-  assert.equal(error.nodes[0].node, "unix:///nonexistent/s");
-  await assert.rejects(lock.tryAcquire(), LockUnavailable, "only a lock that others hold is `false`");
 });
 
 test("using acquires, runs and releases", async () => {
@@ -235,31 +161,6 @@ test("a client that is disposed of is closed", async () => {
   await assert.rejects(redlock.close({ limit: -1 }), LockInvalidArgument);
 });
 
-test("a lock with a least time stays taken after its release", async () => {
-  const name = fresh();
-  const lock = redlock.lock(name, { atLeast: 900 });
-  const released = async () => {
-    await lock.acquire();
-    const acquired = performance.now();
-    await lock.release();
-    assert.equal(lock.held, false);
-    assert.throws(() => lock.check(), LockNotHeld);
-    assert.throws(() => lock.fence, LockNotHeld);
-    return acquired;
-  };
-  const first = await released();
-  assert.equal(await redlock.lock(name).tryAcquire(), false);
-  // The same object waits for itself, too.
-  const second = await released();
-  assert.ok(second - first >= 890, `${second - first}`);
-  assert.ok((await server.ask("PTTL", name)) <= 900);
-  const skipped = redlock.locked(name, { skipIfHeld: true }, () => "ran");
-  assert.equal(await skipped(), undefined);
-  const other = await redlock.lock(name, { atLeast: 0 }).acquire();
-  await other.release();
-  assert.equal(await server.ask("EXISTS", name), 0);
-});
-
 test("inspect shows whose lock it is", async () => {
   const name = fresh();
   const nobody = { slot: null, label: null, fence: null, since: null, readers: null, labels: [] };
@@ -269,6 +170,7 @@ test("inspect shows whose lock it is", async () => {
   const lock = await redlock.lock(name, { label: "worker 7" }).acquire();
   const view = await redlock.inspect(name);
   assert.deepEqual([view.state, view.label, view.fence, view.holders], ["held", "worker 7", lock.fence, 1]);
+  assert.deepEqual(Object.keys(view.nodes[0]), ["node", "key", "state", "label", "fence", "ttlLeft"]);
   assert.equal(view.since.getTime(), Math.floor(lock.fence / 1_000));
   assert.ok(view.ttlLeft > 0 && view.ttlLeft <= 10_000);
   await lock.release();
@@ -283,52 +185,9 @@ test("inspect shows whose lock it is", async () => {
       nodes: [],
     },
   );
-  const { state, waiting } = await new Redlock("unix:///nonexistent/s").inspect(name);
+  const { state, waiting, nodes: failed } = await new Redlock("unix:///nonexistent/s").inspect(name);
   assert.deepEqual([state, waiting], ["unknown", null]);
-});
-
-test("readers share a lock, and inspect shows them", async () => {
-  const name = fresh();
-  const reader = await redlock.lock(name, { shared: true, label: "web-1" }).acquire();
-  const other = await redlock.lock(name, { shared: true, label: "web-2" }).acquire();
-  assert.equal(await redlock.lock(name).tryAcquire(), false);
-  const view = await redlock.inspect(name);
-  assert.deepEqual(
-    [view.state, view.label, view.readers, [...view.labels].sort()],
-    ["shared", null, 2, ["web-1", "web-2"]],
-  );
-  const [node] = view.nodes;
-  assert.deepEqual([node.state, node.readers, [...node.labels].sort()], ["shared", 2, ["web-1", "web-2"]]);
-  await reader.release();
-  await other.release();
-  assert.equal((await redlock.inspect(name)).state, "free");
-  assert.throws(() => redlock.lock(name, { shared: "yes" }), { code: "invalid_argument", option: "shared" });
-});
-
-test("inspect shows what every node has", async () => {
-  const name = fresh();
-  const client = new Redlock([server.url, "unix:///nonexistent/s"]);
-  const states = async () => (await client.inspect(name)).nodes.map(({ state }) => state);
-  assert.deepEqual(await states(), ["free", "unavailable"]);
-  const lock = await redlock.lock(name, { label: "worker 7" }).acquire();
-  const [held, failed] = (await client.inspect(name)).nodes;
-  assert.deepEqual(Object.keys(held), ["node", "key", "state", "label", "fence", "ttlLeft"]);
-  assert.equal(held.node, server.url);
-  assert.equal(held.label, "worker 7");
-  assert.equal(held.fence, lock.fence);
-  assert.ok(held.ttlLeft > 0 && held.ttlLeft <= 10_000);
-  assert.deepEqual(Object.keys(failed), ["node", "key", "state", "error"]);
-  await lock.release();
-  const unlabelled = await redlock.lock(name, { label: "" }).acquire();
-  assert.equal("label" in (await client.inspect(name)).nodes[0], false);
-  await unlabelled.release();
-  await server.ask("SET", name, "someone else");
-  assert.deepEqual((await client.inspect(name)).nodes[0], {
-    node: server.url,
-    key: name,
-    state: "foreign",
-    ttlLeft: null,
-  });
+  assert.deepEqual(Object.keys(failed[0]), ["node", "key", "state", "error"]);
 });
 
 test("no output shows credentials or tokens", async () => {
@@ -357,14 +216,6 @@ test("no output shows credentials or tokens", async () => {
   } finally {
     await guarded.stop();
   }
-});
-
-test("many locks at once", async () => {
-  const names = Array.from({ length: 200 }, () => fresh("many"));
-  const locks = await Promise.all(names.map((name) => redlock.lock(name).acquire()));
-  assert.ok(locks.every((lock) => lock.held));
-  await Promise.all(locks.map((lock) => lock.release()));
-  await until(async () => (await server.locks()).every((key) => !key.startsWith("many")));
 });
 
 test("a lock is not copied, and is made by a client", async () => {

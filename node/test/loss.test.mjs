@@ -132,45 +132,6 @@ test("a lock that ends before its caller continues is lost", async () => {
   await lock.release();
 });
 
-test("using hands the loss to the body in time", async () => {
-  const lock = redlock.lock(fresh());
-  const body = async (signal) => {
-    await server.ask("SET", lock.name, "someone else");
-    await until(() => signal.aborted);
-    assert.equal(lock.held, false);
-    signal.throwIfAborted();
-  };
-  await assert.rejects(lock.using(body), LockLost);
-});
-
-test("without renewal a lock expires at its time", async () => {
-  const lock = await redlock.lock(fresh(), { ttl: 300, autoRenew: false }).acquire();
-  const { signal } = lock;
-  await until(() => signal.aborted);
-  assert.equal(signal.reason.reason, "expired");
-});
-
-test("with a margin, a lock is lost that much before others can have it", async () => {
-  const lock = await redlock.lock(fresh(), { ttl: 4_000, margin: 2_000, autoRenew: false }).acquire();
-  assert.ok(lock.remaining > 0 && lock.remaining <= 2_000, `${lock.remaining}`);
-  const { signal } = lock;
-  await until(() => signal.aborted);
-  assert.equal(signal.reason.reason, "expired");
-  assert.equal(lock.held, false);
-  assert.equal(await redlock.lock(lock.name).tryAcquire(), false);
-  // A release says that the holder has stopped.
-  await assert.rejects(lock.release(), LockLost);
-  await until(async () => (await server.ask("EXISTS", lock.name)) === 0, SLACK_MS);
-});
-
-test("renewal keeps a lock beyond its ttl", async () => {
-  const lock = await redlock.lock(fresh(), { ttl: 1_000 }).acquire();
-  const start = performance.now();
-  await until(() => performance.now() - start > 1_500);
-  lock.check();
-  await lock.release();
-});
-
 test("a loss is told at the end of the validity while every server hangs, on one node and on five", async () => {
   const hang = async (nodes) => {
     const servers = await cluster(nodes);
@@ -225,14 +186,4 @@ test("a wait for a loss ends with the hold", async () => {
   assert.equal(loss.reason, "taken");
   assert.equal((await lock.lost()).reason, "taken", "a loss is told until the lock is released");
   await lock.release().catch(() => undefined);
-});
-
-test("whether anybody holds a lock is asked of the servers", async () => {
-  const lock = redlock.lock(fresh());
-  const other = redlock.lock(lock.name);
-  assert.equal(await other.isLocked(), false);
-  await lock.acquire();
-  assert.deepEqual(await Promise.all([lock.isLocked(), other.isLocked()]), [true, true]);
-  await lock.release();
-  await until(async () => !(await other.isLocked()));
 });

@@ -32,27 +32,6 @@ async def test_a_block_holds_the_lock_and_releases_it(aclient: aio.Redlock, serv
     assert not server.has(name)
 
 
-async def test_acquire_and_release(aclient: aio.Redlock, name: str) -> None:
-    first, second = aclient.lock(name), aclient.lock(name)
-    assert await first.acquire()
-    assert not await second.acquire(blocking=False)
-    assert not await second.acquire(timeout=0.2)
-    with pytest.raises(redlock.LockAlreadyHeld):
-        await first.acquire()
-    with pytest.raises(redlock.LockInvalidArgument):
-        await second.acquire(blocking=False, timeout=1)
-    with pytest.raises(redlock.LockNotHeld):
-        await second.release()
-    with pytest.raises(redlock.LockTimeout):
-        async with aclient.lock(name, timeout=0):
-            pass
-    waiter = asyncio.create_task(second.acquire(timeout=None))
-    await first.release()
-    assert await waiter
-    await second.release()
-    await second.release()
-
-
 async def test_a_call_that_nobody_awaits_does_nothing(aclient: aio.Redlock, server: Server, name: str) -> None:
     lock = aclient.lock(name)
     with pytest.warns(RuntimeWarning, match="never awaited"):
@@ -65,13 +44,6 @@ async def test_a_call_that_nobody_awaits_does_nothing(aclient: aio.Redlock, serv
     assert lock.held
     assert server.has(name)
     await lock.release()
-
-
-async def test_the_faces_exclude_each_other(client: redlock.Redlock, aclient: aio.Redlock, name: str) -> None:
-    with client.lock(name):
-        assert not await aclient.lock(name).acquire(timeout=0)
-    async with aclient.lock(name):
-        assert not client.lock(name).acquire(timeout=0)
 
 
 async def test_a_blocking_acquire_that_waits_in_a_loop_warns(
@@ -112,21 +84,6 @@ async def test_a_blocking_acquire_that_waits_in_a_loop_warns(
     other.release()
 
 
-async def test_clients(server: Server, name: str) -> None:
-    async with aio.Redlock(server.url) as client:
-        lock = client.lock(name)
-        async with lock:
-            view = await client.inspect(name)
-            assert isinstance(view, redlock.LockView)
-            assert view.state == "held"
-    with pytest.raises(redlock.LockClosed):
-        await lock.acquire()
-    with pytest.raises(redlock.LockInvalidArgument):
-        await aio.Redlock(server.url).inspect("")
-    await client.aclose()
-    client.close()
-
-
 @pytest.mark.parametrize("end", ["close", "aclose", "leave"])
 async def test_tasks_that_wait_end_when_their_client_is_closed(server: Server, name: str, end: str) -> None:
     client = aio.Redlock(server.url)
@@ -148,22 +105,6 @@ async def test_tasks_that_wait_end_when_their_client_is_closed(server: Server, n
         errors = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(error) for error in errors] == [redlock.LockClosed] * 2
     assert not held.held
-
-
-async def test_many_tasks(aclient: aio.Redlock, name: str) -> None:
-    inside = 0
-
-    async def work() -> int:
-        nonlocal inside
-        async with aclient.lock(name) as lock:
-            inside += 1
-            assert inside == 1
-            await asyncio.sleep(0)
-            inside -= 1
-            return lock.fence
-
-    fences = await asyncio.gather(*(work() for _ in range(64)))
-    assert len(set(fences)) == 64
 
 
 async def test_a_loss_cancels_the_body(aclient: aio.Redlock, server: Server, name: str) -> None:

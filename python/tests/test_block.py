@@ -1,14 +1,12 @@
 """The blocking face as users of `threading.Lock` know it."""
 
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from conftest import Run
-from server import SLACK, Nodes, Server
+from server import Server
 from support.clock import until
 
 import redlock
@@ -60,59 +58,12 @@ def lost_in(lock: redlock.Lock, error: Exception) -> None:
         raise error
 
 
-def test_two_objects_exclude_each_other_and_fences_rise(client: redlock.Redlock, name: str) -> None:
-    first, second = client.lock(name), client.lock(name)
-    with first:
-        assert not second.acquire(blocking=False)
-        assert not second.acquire(timeout=0.2)
-        with pytest.raises(redlock.LockTimeout) as raised, client.lock(name, timeout=0):
-            pass
-        assert raised.value.name == name
-        assert raised.value.nodes
-        fence = first.fence
-    assert second.acquire()
-    assert second.fence > fence
-    second.release()
-
-
-def test_misuse_is_told(client: redlock.Redlock, name: str) -> None:
-    lock = client.lock(name)
-    with pytest.raises(redlock.LockNotHeld):
-        lock.release()
-    with pytest.raises(redlock.LockNotHeld):
-        lock.extend()
-    with pytest.raises(redlock.LockNotHeld):
-        _ = lock.fence
-    with pytest.raises(redlock.LockInvalidArgument, match="blocking"):
-        lock.acquire(blocking=False, timeout=1)
-    with lock:
-        with pytest.raises(redlock.LockAlreadyHeld):
-            lock.acquire()
-        assert lock.held
-    lock.release()
-
-
-def test_extend_sets_the_ttl(client: redlock.Redlock, server: Server, name: str) -> None:
-    with client.lock(name, ttl=1) as lock:
-        lock.extend(60)
-        assert lock.remaining > 50
-        assert server.command("PTTL", name) > 50_000
-        with pytest.raises(redlock.LockInvalidArgument, match="ttl"):
-            lock.extend(0)
-
-
 def test_leaving_a_block_after_a_loss_raises(client: redlock.Redlock, name: str) -> None:
     with pytest.raises(redlock.LockLost) as raised, client.lock(name, ttl=0.1, auto_renew=False) as lock:
         until(lambda: not lock.held)
         with pytest.raises(redlock.LockLost):
             lock.check()
     assert raised.value.reason == "expired"
-
-
-def test_a_loss_is_silent_when_the_body_raises(client: redlock.Redlock, name: str) -> None:
-    with pytest.raises(KeyError), client.lock(name, ttl=0.1, auto_renew=False) as lock:
-        until(lambda: not lock.held)
-        raise KeyError
 
 
 def test_other_threads_run_while_one_waits(run: Run, server: Server, name: str) -> None:
@@ -136,26 +87,6 @@ thread.join()
 """
     assert run(program).stdout == "waited\n"
     assert not server.has(name)
-
-
-def test_many_threads_share_a_client(nodes: Nodes, name: str) -> None:
-    fences: list[int] = []
-    inside: list[int] = []
-
-    def work(number: int) -> None:
-        for _ in range(5):
-            with client.lock(f"{name}-{number}"), client.lock(name) as lock:
-                inside.append(number)
-                assert inside == [number]
-                fences.append(lock.fence)
-                inside.clear()
-
-    with redlock.Redlock(nodes.urls, ttl=20) as client, ThreadPoolExecutor(16) as executor:
-        for done in [executor.submit(work, number) for number in range(16)]:
-            done.result()
-    assert fences == sorted(set(fences))
-    assert len(fences) == 16 * 5
-    until(lambda: not nodes.having(name))
 
 
 def test_a_lock_may_be_released_by_another_thread(client: redlock.Redlock, name: str) -> None:
@@ -190,65 +121,3 @@ def test_inspection(client: redlock.Redlock, name: str, server: Server) -> None:
     (failed,) = unknown.nodes
     assert failed.state == "unavailable"
     assert failed.error
-
-
-@pytest.mark.parametrize("leave", [False, True], ids=["closed", "left"])
-def test_calls_that_wait_end_when_their_client_is_closed(server: Server, name: str, leave: bool) -> None:
-    """Those of other clients of the same nodes wait on."""
-    errors: list[BaseException] = []
-    waiting = redlock.Redlock(server.url)
-    held = waiting.lock(f"{name}:held")
-    held.acquire()
-    server.command("SET", name, "theirs")
-
-    def wait(timeout: float | None) -> None:
-        try:
-            waiting.lock(name, timeout=timeout).acquire()
-        except redlock.RedlockError as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=wait, args=(timeout,)) for timeout in (None, 60.0)]
-    with redlock.Redlock(server.url) as other:
-        lock = other.lock(name)
-        survivor = threading.Thread(target=lock.acquire)
-        for thread in (*threads, survivor):
-            thread.start()
-        # This call queues behind them, so they wait by now.
-        assert not other.lock(name).acquire(timeout=0.3)
-        if leave:
-            with waiting:
-                pass
-        else:
-            waiting.close()
-        for thread in threads:
-            thread.join(SLACK)
-        assert [type(error) for error in errors] == [redlock.LockClosed] * 2
-        assert all("the client is closed" in str(error) for error in errors)
-        assert survivor.is_alive()
-        server.command("DEL", name)
-        survivor.join(SLACK + 2)
-        assert not survivor.is_alive()
-        lock.release()
-    assert not held.held
-
-
-def test_an_unreachable_node_is_unavailable() -> None:
-    lock = redlock.Redlock("unix:///nowhere/at/all").lock("foo", timeout=0)
-    with pytest.raises(ConnectionError) as raised:
-        lock.acquire()
-    assert isinstance(raised.value, redlock.LockUnavailable)
-    assert raised.value.nodes
-
-
-def test_the_default_client_comes_from_the_environment(run: Run, server: Server, name: str) -> None:
-    program = f"with redlock.lock({name!r}) as lock: print(redlock.inspect(name).state, lock.held)"
-    assert run(program).stdout == "held True\n"
-    assert not server.has(name)
-
-
-def test_busy_python_code_cannot_stop_the_renewal(client: redlock.Redlock, name: str) -> None:
-    with client.lock(name, ttl=1) as lock:
-        end = time.monotonic() + 1.5
-        while time.monotonic() < end:
-            pass
-        lock.check()

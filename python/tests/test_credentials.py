@@ -153,32 +153,6 @@ async def test_the_default_clients(server: Server, url: str, name: str, monkeypa
         assert set(service.users().values()) == {f"{name}-{face.__name__}-{number}" for number in (1, 2)}
 
 
-@pytest.mark.parametrize("coroutine", [False, True], ids=["function", "coroutine function"])
-def test_a_new_login_goes_into_live_connections(server: Server, url: str, name: str, *, coroutine: bool) -> None:
-    life = 6
-    service = Service(server, name, timedelta(seconds=life))
-    provider: Any = service.alogin if coroutine else service.login
-    with redlock.Redlock(url, credentials=provider, ttl=30) as client:
-        lock, waits = client.lock(name), client.lock(name)
-        lock.acquire()
-        assert not waits.acquire(timeout=0.5)
-        until(lambda: len(service.users()) > 1, "the background has connections, too")
-        before = service.users()
-        assert set(before.values()) == {f"{name}-1"}
-
-        def replaced() -> bool:
-            # The background sends it at once, and a caller before its next request.
-            lock.extend()
-            users = service.users()
-            return all(users[number] != user for number, user in before.items())
-
-        until(replaced)
-        assert life / 2 < service.times[1] - service.times[0] < life, "ahead of its end"
-        assert len({*service.threads}) == 1
-        assert len({*service.loops}) == int(coroutine), "the loop stays"
-        lock.release()
-
-
 @pytest.mark.parametrize("life", [3600, 3600.0, timedelta(hours=1)])
 def test_a_login_with_a_long_life_is_asked_for_once(server: Server, url: str, name: str, life: Any) -> None:
     service = Service(server, name, life)

@@ -64,30 +64,6 @@ def never(_: object) -> NoReturn:
 # --- blocking ---
 
 
-def test_a_candidate_leads_and_resigns_by_returning(client: redlock.Redlock, server: Server, name: str) -> None:
-    election = client.election(name, ttl=8, label="worker 7")
-
-    def lead(lock: redlock.Lock) -> int:
-        assert isinstance(lock, redlock.Lock)
-        assert server.command("PTTL", name) > 6_000
-        assert election.leader() == redlock.Leader("worker 7", lock.fence)
-        return lock.fence
-
-    first, second = election.run(lead), election.run(lead)
-    assert first is not None
-    assert second is not None
-    assert first < second
-    assert election.leader() is None
-    assert not server.has(name)
-    assert not election.stopped
-
-
-def test_a_leader_on_several_nodes_has_no_term_to_show() -> None:
-    client = redlock.Redlock([MemoryServer().url for _ in range(3)], label="worker 7")
-    election = client.election("leader")
-    assert election.run(lambda _: election.leader()) == redlock.Leader("worker 7", None)
-
-
 def test_what_the_body_raises_comes_out_after_the_release(election: redlock.Election, memory: MemoryServer) -> None:
     def fail(_: redlock.Lock) -> None:
         raise KeyError("mine")
@@ -95,19 +71,6 @@ def test_what_the_body_raises_comes_out_after_the_release(election: redlock.Elec
     with pytest.raises(KeyError, match="mine"):
         election.run(fail)
     assert is_free(memory)
-
-
-def test_a_candidate_whose_term_was_lost_campaigns_again(election: redlock.Election) -> None:
-    fences: list[int] = []
-
-    def lead(lock: redlock.Lock) -> str:
-        fences.append(lock.fence)
-        if len(fences) == 1:
-            lose(lock, "taken")
-        return f"term {len(fences)}"
-
-    assert election.run(lead) == "term 2"
-    assert sorted(set(fences)) == fences
 
 
 def test_the_loss_of_its_lock_is_not_a_failure_of_the_body(election: redlock.Election) -> None:
@@ -167,27 +130,6 @@ def test_a_body_can_release_its_lock(election: redlock.Election, memory: MemoryS
     assert election.run(lead) == "resigned early"
 
 
-def test_a_stop_ends_a_campaign(election: redlock.Election, memory: MemoryServer, pool: ThreadPoolExecutor) -> None:
-    memory.hold("leader")
-    running = pool.submit(election.run, never)
-    until(lambda: campaigns(memory))
-    before = time.monotonic()
-    election.stop()
-    assert running.result(LIMIT) is None
-    assert time.monotonic() - before < SLACK
-    until(lambda: not total("redlock_waiting"))
-    memory.release("leader")
-    assert is_free(memory)
-
-
-def test_a_stop_before_the_run(election: redlock.Election) -> None:
-    election.stop()
-    election.stop()
-    assert election.stopped
-    assert election.run(never) is None
-    assert "stopped" in repr(election)
-
-
 def test_a_leader_looks_for_the_stop(
     election: redlock.Election, memory: MemoryServer, pool: ThreadPoolExecutor
 ) -> None:
@@ -205,43 +147,6 @@ def test_a_leader_looks_for_the_stop(
     assert is_free(memory)
 
 
-def test_a_stop_ends_every_run(memory: MemoryServer, election: redlock.Election, pool: ThreadPoolExecutor) -> None:
-    memory.hold("leader")
-    running = [pool.submit(election.run, never) for _ in range(3)]
-    until(lambda: campaigns(memory))
-    election.stop()
-    assert [run.result(LIMIT) for run in running] == [None] * 3
-
-
-def test_one_of_many_threads_leads(memory: MemoryServer, pool: ThreadPoolExecutor) -> None:
-    client = redlock.Redlock(memory.url)
-    inside: list[int] = []
-    fences: list[int] = []
-
-    def lead(lock: redlock.Lock) -> bool:
-        inside.append(1)
-        assert len(inside) == 1
-        fences.append(lock.fence)
-        inside.clear()
-        return True
-
-    elections = [client.election("leader") for _ in range(8)]
-    running = [pool.submit(election.run, lead) for election in elections]
-    assert all(run.result(LIMIT) for run in running)
-    assert fences == sorted(set(fences))
-    assert len(fences) == 8
-
-
-def test_closing_the_client_ends_a_campaign(memory: MemoryServer, pool: ThreadPoolExecutor) -> None:
-    client = redlock.Redlock(memory.url)
-    memory.hold("leader")
-    running = pool.submit(client.election("leader").run, never)
-    until(lambda: campaigns(memory))
-    client.close()
-    with pytest.raises(redlock.LockClosed):
-        running.result(LIMIT)
-
-
 def failing(call: Callable[..., Any], errors: list[redlock.LockUnavailable]) -> Callable[..., Any]:
     """An acquire that fails with these errors before it succeeds."""
 
@@ -254,12 +159,6 @@ def failing(call: Callable[..., Any], errors: list[redlock.LockUnavailable]) -> 
 
 
 OUTAGE = redlock.LockUnavailable("down", nodes=(("redis://a", "connection refused"),))
-
-
-def test_a_campaign_outlasts_an_outage(election: redlock.Election, monkeypatch: pytest.MonkeyPatch) -> None:
-    errors = [OUTAGE, OUTAGE]
-    monkeypatch.setattr(blocking.Lock, "_campaign", failing(blocking.Lock._campaign, errors))
-    assert election.run(lambda _: len(errors)) == 0
 
 
 def test_a_campaign_fails_if_the_cause_is_in_this_process(
@@ -496,22 +395,6 @@ def test_neither_pickled_nor_copied(face: Any) -> None:
 # --- asyncio ---
 
 
-async def test_a_candidate_in_asyncio_leads(aclient: aio.Redlock, server: Server, name: str) -> None:
-    election = aclient.election(name, label="worker 7")
-
-    async def lead(lock: aio.Lock) -> int:
-        assert isinstance(lock, aio.Lock)
-        assert await election.leader() == redlock.Leader("worker 7", lock.fence)
-        return lock.fence
-
-    first, second = await election.run(lead), await election.run(lead)
-    assert first is not None
-    assert second is not None
-    assert first < second
-    assert await election.leader() is None
-    assert not server.has(name)
-
-
 def undisturbed() -> bool:
     """Whether nobody asks this task to end any more."""
     task = asyncio.current_task()
@@ -722,23 +605,6 @@ async def test_a_loss_and_a_stop_at_once_are_a_stop(aelection: aio.Election, mem
     assert await aelection.run(lead) is None
     assert undisturbed()
     await eventually(lambda: is_free(memory))
-
-
-async def test_many_candidates_in_one_loop(aclient: aio.Redlock, server: Server, name: str) -> None:
-    inside = 0
-
-    async def lead(lock: aio.Lock) -> int:
-        nonlocal inside
-        inside += 1
-        assert inside == 1
-        await asyncio.sleep(0)
-        inside -= 1
-        return lock.fence
-
-    election = aclient.election(name)
-    fences = await asyncio.gather(*(election.run(lead) for _ in range(10)), *(aclient.election(name).run(lead),))
-    assert len(set(fences)) == 11
-    assert not server.has(name)
 
 
 async def test_a_campaign_in_asyncio_outlasts_an_outage(

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Run
-from server import LIMIT, Server
+from server import LIMIT
 from support.clock import until
-from support.servers import User
 from test_cooperative import NAMES, PATCH
 
 import redlock
@@ -153,53 +152,6 @@ def test_nothing_is_made_of_an_event_that_nobody_wants(
             assert made.count("redlock.lock") == expected
     finally:
         logging.setLogRecordFactory(factory)
-
-
-def test_a_node_that_is_silent_and_answers_again(caplog: pytest.LogCaptureFixture, name: str) -> None:
-    caplog.set_level(logging.INFO, logger="redlock")
-
-    def codes(url: str) -> list[str]:
-        return [vars(record)["code"] for record in caplog.records if vars(record).get("fields", {}).get("node") == url]
-
-    with Server() as first, Server() as second, Server() as third:
-        client = redlock.Redlock([first.url, second.url, third.url], node_timeout=0.5)
-
-        def told(code: str) -> bool:
-            with client.lock(name):
-                return code in codes(third.url)
-
-        assert not told("node_silent")
-        third.freeze()
-        until(lambda: told("node_silent"))
-        third.thaw()
-        until(lambda: told("node_answers"))
-    assert codes(third.url)[:2] == ["node_silent", "node_answers"]
-
-
-def test_no_secret_is_told(caplog: pytest.LogCaptureFixture, name: str) -> None:
-    caplog.set_level(logging.DEBUG, logger="redlock")
-    user = User("worker", "S3CR3T-right", ("~*", "&*", "+@all"))
-    tokens: list[str] = []
-    for tcp in (False, True):
-        with Server(tcp=tcp, user=user) as server:
-            wrong = server.url.replace(user.password, "S3CR3T-wrong")
-            client = redlock.Redlock(server.url, ttl=1)
-            lock = client.lock(name)
-            lock.acquire()
-            value = server.get(name)
-            assert value is not None
-            tokens.append(value[:32].decode())
-            with pytest.raises(redlock.LockForbidden):
-                redlock.Redlock(wrong).lock(name).acquire(blocking=False)
-            server.command("SET", name, "of another library")
-            assert lock.wait_lost(LIMIT) is not None
-            server.kill()
-            with pytest.raises(redlock.LockUnavailable):
-                client.lock(f"{name}-gone").acquire(timeout=0.2)
-            until(lambda: "node_unreachable" in {vars(record).get("code") for record in caplog.records})
-    until(lambda: len(about(caplog.records, name)) == 2)
-    said = "\n".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records)
-    assert [secret for secret in ("S3CR3T", *tokens) if secret in said] == []
 
 
 # --- handlers ---

@@ -91,15 +91,6 @@ def test_a_server_that_says_nothing_is_given_the_time_for_a_connection() -> None
             client.lock("foo").acquire()
 
 
-def test_options_of_a_client_are_defaults(server: Server, name: str) -> None:
-    client = redlock.Redlock(server.url, ttl=60, timeout=0)
-    with client.lock(name):
-        assert server.command("PTTL", name) > 50_000
-        assert not client.lock(name).acquire()
-    with client.lock(name, ttl=30):
-        assert server.command("PTTL", name) <= 30_000
-
-
 FOREIGN: list[tuple[Callable[[], object], str]] = [
     (lambda: redlock.Redlock(host="localhost", port=6379), r"redis://"),  # type: ignore[call-arg]
     (lambda: redlock.Redlock({"host": "localhost"}), r"redis://"),  # type: ignore[arg-type]
@@ -215,15 +206,6 @@ def test_wrong_nodes(wrong: Any) -> None:
     with pytest.raises(redlock.LockInvalidArgument) as refused:
         redlock.Redlock(wrong)
     assert refused.value.option == "nodes"
-
-
-def test_several_nodes() -> None:
-    for nodes in (["memory://m1", "memory://m2", "memory://m3"], ("memory://m1", "memory://m2", "memory://m3")):
-        client = redlock.Redlock(nodes)
-        with client.lock("foo"):
-            view = client.inspect("foo")
-            assert [node.state for node in view.nodes] == ["held"] * 3
-            assert (view.state, view.holders, view.quorum) == ("held", 3, 2)
 
 
 def test_no_output_shows_a_password() -> None:

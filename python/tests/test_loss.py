@@ -97,18 +97,6 @@ def test_callbacks_are_called_in_order_on_a_thread_of_ours(client: redlock.Redlo
         lock.release()
 
 
-def test_each_loss_is_told_once(client: redlock.Redlock, name: str) -> None:
-    losses: list[redlock.LockLost] = []
-    lock = client.lock(name, ttl=0.1, auto_renew=False)
-    lock.on_lost(losses.append)
-    for number in (1, 2):
-        lock.acquire()
-        until(lambda number=number: len(losses) == number)  # type: ignore[misc]
-    with client.lock(name) as other:
-        other.on_lost(losses.append)
-    assert [error.reason for error in losses] == ["expired", "expired"]
-
-
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("face", [redlock, aio])
 async def test_a_callback_set_after_the_loss_is_told_of_it(

@@ -5,17 +5,14 @@
 # pyright: reportUnknownVariableType=false
 
 import asyncio
-import gc
 import inspect
 import re
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from conftest import Run
-from server import LIMIT, Server
-from support.clock import until
+from server import Server
 
 import redlock
 from redlock import _default
@@ -36,21 +33,6 @@ def memory() -> MemoryServer:
 
 
 # --- several names ---
-
-
-def test_all_names_are_held_or_none(client: redlock.Redlock, server: Server, name: str) -> None:
-    first, second = f"{name}-1", f"{name}-2"
-    with client.lock_all([second, first]) as lock:
-        assert (server.has(first), server.has(second)) == (True, True)
-        assert not client.lock(first).acquire(timeout=0)
-        assert lock.fence
-        lock.extend(60)
-        assert server.command("PTTL", second) > 50_000
-        assert lock.locked()
-    assert (server.has(first), server.has(second)) == (False, False)
-    with client.lock(second):
-        assert not client.lock_all([first, second]).acquire(timeout=0)
-        assert not server.has(first)
 
 
 NAMES: list[tuple[Iterable[str | bytes], tuple[str | bytes, ...], str | bytes]] = [
@@ -127,62 +109,7 @@ def test_what_an_iterable_raises_comes_out() -> None:
         redlock.Redlock("memory://raises").lock_all(names())
 
 
-def test_a_loss_is_that_of_all_names(memory: MemoryServer) -> None:
-    lock = redlock.Redlock(memory.url).lock_all(["b", "a"], ttl=1)
-    with pytest.raises(redlock.LockLost) as raised, lock:
-        memory.hold("b")
-        assert lock.wait_lost(LIMIT) is not None
-    assert raised.value.reason == "taken"
-    assert raised.value.name == "a, b"
-
-
-async def test_a_loss_of_several_names_cancels_the_body(memory: MemoryServer) -> None:
-    with pytest.raises(redlock.LockLost):
-        async with aio.Redlock(memory.url).lock_all(["b", "a"]) as lock:
-            asyncio.get_running_loop().call_later(0.01, lose, lock, "taken")
-            await asyncio.sleep(LIMIT)
-
-
-async def test_a_cancelled_acquire_of_several_names_leaves_no_key(
-    client: redlock.Redlock, aclient: aio.Redlock, server: Server, name: str
-) -> None:
-    first, second = f"{name}-1", f"{name}-2"
-    with client.lock(second):
-        waiting = asyncio.create_task(aclient.lock_all([first, second]).acquire())
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await waiting
-    until(lambda: not server.has(first) and not server.has(second))
-
-
 # --- semaphores ---
-
-
-@FACES
-async def test_each_holder_has_a_slot(face: Any, server: Server, name: str) -> None:
-    client = face.Redlock(server.url, timeout=0)
-    locks = [client.semaphore(name, 3) for _ in range(3)]
-    assert [lock.slot for lock in locks] == [None] * 3
-    for lock in locks:
-        assert await of(lock.acquire())
-        assert (lock.name, lock.names) == (name, (name,))
-    assert sorted(lock.slot for lock in locks) == [0, 1, 2]
-    other = client.semaphore(name, 3)
-    assert await of(other.locked())
-    assert not await of(other.acquire())
-    slot = locks[1].slot
-    await of(locks[1].release())
-    assert locks[1].slot is None
-    assert not await of(other.locked())
-    assert await of(other.acquire(timeout=LIMIT))
-    assert other.slot == slot
-    for lock in (locks[0], locks[2], other):
-        await of(lock.release())
-
-
-def test_a_semaphore_and_a_lock_of_its_name_do_not_meet(client: redlock.Redlock, name: str) -> None:
-    with client.lock(name), client.semaphore(name, 1), client.lock(f"{name}-other"):
-        assert not client.semaphore(name, 1).acquire(timeout=0)
 
 
 def test_a_lost_semaphore_keeps_its_slot_until_it_is_released(memory: MemoryServer) -> None:
@@ -207,69 +134,12 @@ async def test_a_wrong_number_of_permits_is_refused(face: Any, wrong: Any) -> No
         await of(client.inspect_semaphore("pool", wrong))
 
 
-@FACES
-async def test_a_view_of_each_slot(face: Any, memory: MemoryServer) -> None:
-    client = face.Redlock(memory.url, label="me")
-    lock = client.semaphore("pool", 3)
-    await of(lock.acquire())
-    views = await of(client.inspect_semaphore("pool", 3))
-    assert [view.slot for view in views] == [0, 1, 2]
-    assert {view.name for view in views} == {"pool"}
-    assert len({view.key for view in views}) == 3
-    (held,) = (view for view in views if view.state == "held")
-    assert (held.slot, held.label, held.fence) == (lock.slot, "me", lock.fence)
-    assert (await of(client.inspect("pool"))).slot is None
-    with pytest.raises(redlock.LockInvalidArgument):
-        await of(client.inspect_semaphore("", 3))
-    await of(lock.release())
-
-
 def test_a_semaphore_shows_its_permits() -> None:
     lock = redlock.Redlock("memory://shown").semaphore("pool", 5, ttl=5)
     assert repr(lock) == "<redlock.blocking.Lock 'pool' not held permits=5 ttl=5.0>"
 
 
-def test_threads_share_the_permits(client: redlock.Redlock, name: str) -> None:
-    inside, most = 0, 0
-    mutex = threading.Lock()
-
-    def work() -> None:
-        nonlocal inside, most
-        for _ in range(3):
-            with client.semaphore(name, 2):
-                with mutex:
-                    inside += 1
-                    most = max(most, inside)
-                with mutex:
-                    inside -= 1
-
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT)
-    assert 1 <= most <= 2
-
-
 # --- both ---
-
-
-def test_neither_is_released_silently_when_it_is_collected(client: redlock.Redlock, server: Server, name: str) -> None:
-    made: list[Callable[[], redlock.Lock]] = [
-        lambda: client.lock_all([f"{name}-2", f"{name}-1"], ttl=1, max_hold=1.5),
-        lambda: client.semaphore(name, 1, ttl=1, max_hold=1.5),
-    ]
-    for make in made:
-        lock = make()
-        lock.acquire()
-        with pytest.warns(ResourceWarning, match=name):
-            del lock
-        gc.collect()
-        again = make()
-        assert not again.acquire(blocking=False), "it stays held"
-        assert again.acquire(timeout=LIMIT)
-        again.release()
-    assert not server.has(f"{name}-1")
 
 
 def test_a_forked_child_starts_with_neither(run: Run) -> None:
@@ -309,25 +179,6 @@ def test_options_that_do_not_go_with_them_are_refused_at_once(face: Any) -> None
         client.semaphore("pool", 2, protocol="setnx")
     with pytest.raises(redlock.LockInvalidArgument, match="permits"):
         client.locked(lambda: "pool", permits=1_001)
-
-
-def test_the_least_time(client: redlock.Redlock, server: Server, name: str) -> None:
-    lock = client.lock(name, ttl=5, at_least=2)
-    with lock:
-        pass
-    assert not lock.held
-    assert 0 < server.command("PTTL", name) <= 2_000
-    assert not client.lock(name).acquire(timeout=0)
-    pool = client.semaphore(name, 1, ttl=5, at_least=2)
-    with pool:
-        pass
-    assert not client.semaphore(name, 1).acquire(timeout=0)
-
-
-def test_the_margin(client: redlock.Redlock, server: Server, name: str) -> None:
-    with client.lock(name, ttl=20, margin=8) as lock:
-        assert 10 < lock.remaining <= 12
-        assert server.command("PTTL", name) > 15_000
 
 
 # --- decorators ---

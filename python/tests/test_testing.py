@@ -1,6 +1,5 @@
 """What the package offers to the tests of programs: `redlock.testing`, and fixtures for pytest."""
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server import LIMIT
-from support.clock import until
 
 import redlock
-from redlock import asyncio as aio
 from redlock.testing import MemoryServer, lose
 
 
@@ -57,61 +53,6 @@ def test_a_lock_that_is_not_held_has_nothing_to_lose() -> None:
     with pytest.raises(redlock.LockLost) as raised:
         lock.check()
     assert raised.value.reason == "taken"
-
-
-def test_a_block_and_callbacks_are_told() -> None:
-    told: list[redlock.LostReason] = []
-    lock = redlock.Redlock(MemoryServer().url).lock("job")
-    lock.on_lost(lambda loss: told.append(loss.reason))
-    with pytest.raises(redlock.LockLost), lock:
-        lose(lock, "deleted")
-        assert lock.wait_lost(LIMIT) is not None
-    until(lambda: told == ["deleted"])
-    assert lock.acquire(timeout=LIMIT), "its key is deleted in the background"
-    lock.release()
-
-
-async def test_a_body_in_asyncio_is_cancelled() -> None:
-    lock = aio.Redlock(MemoryServer().url).lock("job")
-    with pytest.raises(redlock.LockLost) as raised:
-        async with lock:
-            asyncio.get_running_loop().call_later(0.01, lose, lock, "taken")
-            await asyncio.sleep(LIMIT)
-    assert raised.value.reason == "taken"
-
-
-def test_others_hold_one_of_several_names() -> None:
-    server = MemoryServer()
-    client = redlock.Redlock(server.url, timeout=0)
-    lock = client.lock_all(["a", "b"])
-    server.hold("b", ttl=30)
-    assert not lock.acquire()
-    server.advance(30)
-    with lock:
-        assert not client.lock("b").acquire()
-
-
-def test_an_election_loses_its_term() -> None:
-    election = redlock.Redlock(MemoryServer().url).election("leader")
-    terms: list[redlock.Lock] = []
-
-    def lead(lock: redlock.Lock) -> int:
-        terms.append(lock)
-        if len(terms) == 1:
-            lose(lock, "unreachable")
-        return len(terms)
-
-    assert election.run(lead) == 2
-
-
-def test_a_semaphore_is_full() -> None:
-    client = redlock.Redlock(MemoryServer().url, timeout=0)
-    with client.semaphore("pool", 1) as lock:
-        assert not client.semaphore("pool", 1).acquire()
-        lose(lock, "expired")
-        with client.semaphore("pool", 1, timeout=LIMIT) as other:
-            assert other.slot == 0, "its key is deleted in the background"
-        assert lock.acquire()
 
 
 def test_a_forked_child_has_servers_of_its_own(run: Any) -> None:

@@ -1,5 +1,4 @@
-//! Servers, clusters and proxies do what tests rely on.
+//! Servers and proxies do what tests rely on.
 
 mod proxy;
 mod servers;
-mod shards;
