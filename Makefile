@@ -27,7 +27,8 @@ PARALLEL := -n 6 --dist worksteal
 PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
 SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos mutants setup frameworks/test_python.py frameworks/test_page.py)
 # The most telling test cases, which also run on a cluster and behind sentinels.
-TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed)
+TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed \
+	test_hand_over.py::test_a_lock_is_handed_over)
 THREADS := RUST_TEST_THREADS=12
 
 # Everything is always built together: another choice would give dependencies other features and build them again.

@@ -13,11 +13,18 @@ export declare class Client {
   templateOfSemaphore(name: Name, permits: number, options?: Array<unknown> | undefined | null): Template | Failure
   /** Makes a template for shared locks, as [`Client::template`] does for others. */
   templateOfShared(name: Name, options?: Array<unknown> | undefined | null): Template | Failure
+  /** Makes a template for the locks of an election's terms, as [`Client::template`] does for others. */
+  templateOfTerm(name: Name, options?: Array<unknown> | undefined | null): Template | Failure
   /** Makes a template for the lock that attaches the detached one with this text, as [`Client::template`] does for others. */
   templateOfDetached(text: string, options?: Array<unknown> | undefined | null): Template | Failure
+  /** Makes a listing of the locks that are held and match a pattern. Sends nothing. */
+  listing(pattern: Name): Listing
   /** Closes the client. The background releases its locks. */
   closeNow(): void
 }
+
+/** The locks that are held, in pages. */
+export declare class Listing {}
 
 /** The requests for logins in one environment: each worker thread has its own. */
 export declare class LoginRequests {
@@ -195,8 +202,8 @@ export declare function knownOptions(): Array<Known>
  */
 export declare function leave(queue: number, lock: number, kept: boolean): Started
 
-/** Starts to list the locks that are held and match a pattern. */
-export declare function listLocks(queue: number, client: Client, pattern: Name): Started
+/** Starts to read the next locks of a listing. The result is an array, which is empty at the end. */
+export declare function listPage(queue: number, listing: Listing): Started
 
 /** What the nodes show of a lock. */
 export interface LockView {

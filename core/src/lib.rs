@@ -135,6 +135,7 @@ pub use api::diagnose::Diagnosis;
 pub use api::election::{Election, Leader};
 pub use api::guard::{DetachedLock, Guard};
 pub use api::inspect::{LockView, NodeState, NodeView};
+pub use api::listing::LockListing;
 pub use api::lock::Lock;
 #[cfg(feature = "metrics")]
 pub use api::publish::publish_metrics;

@@ -120,14 +120,6 @@ impl Protocol {
         }
     }
 
-    /// Refuses to detach a lock in a protocol whose keys do not show their owner.
-    pub(crate) fn allows_detach(self) -> Result<(), Error> {
-        match self {
-            Self::Plain => Ok(()),
-            Self::Setnx => Err(Error::invalid("detach is not available with protocol \"setnx\"")),
-        }
-    }
-
     /// Refuses to return a fence in a protocol without fences.
     pub(crate) fn allows_fence(self) -> Result<(), Error> {
         match self {

@@ -13,7 +13,7 @@ use redlock::bindings::completion_queue::{Completion, Queue as Completions, Take
 use redlock::bindings::lock_object::{AbandonedHold, LockObject};
 use redlock::bindings::options::Unit;
 
-use crate::client::{Client, LockView, Name, Names, NodeDiagnosis, Template, bytes, read_permits, read_whole};
+use crate::client::{Client, Listing, LockView, Name, Names, NodeDiagnosis, Template, bytes, read_permits, read_whole};
 use crate::convert::number;
 use crate::error::Failure;
 use crate::events::{Listener, NativeEvents};
@@ -240,11 +240,11 @@ pub fn inspect_semaphore(env: Env, queue: i64, client: &Client, name: Name, perm
     calls.started(env, id)
 }
 
-/// Starts to list the locks that are held and match a pattern.
+/// Starts to read the next locks of a listing. The result is an array, which is empty at the end.
 #[napi(catch_unwind)]
-pub fn list_locks(env: Env, queue: i64, client: &Client, pattern: Name) -> napi::Result<Started> {
+pub fn list_page(env: Env, queue: i64, listing: &Listing) -> napi::Result<Started> {
     let calls = Calls::of(queue)?;
-    calls.started(env, calls.completions.list_locks(&client.0, bytes(&pattern)))
+    calls.started(env, calls.completions.list_page(&listing.0))
 }
 
 /// Starts to wait until a lock is free. The result is `free`, or `locked` at the end of the timeout.

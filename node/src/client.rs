@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use napi::bindgen_prelude::{ClassInstance, Either, Either3, Null, Uint8Array, Unknown};
 use napi_derive::napi;
-use redlock::bindings::lock_object::LockObject;
+use redlock::bindings::Listing as Pages;
+use redlock::bindings::lock_object::{LockObject, term};
 use redlock::bindings::options::{Options, invalid_argument};
 use redlock::{Error, NodeState, Redlock};
 
@@ -97,10 +98,22 @@ impl Client {
         Template::of(options, |options| LockObject::new(self.0.lock(bytes(&name)).options(options).shared()))
     }
 
+    /// Makes a template for the locks of an election's terms, as [`Client::template`] does for others.
+    #[napi(catch_unwind)]
+    pub fn template_of_term(&self, name: Name, options: Option<Vec<Unknown<'_>>>) -> Either<Template, Failure> {
+        Template::of(options, |options| LockObject::new(term(&self.0, bytes(&name)).options(options)))
+    }
+
     /// Makes a template for the lock that attaches the detached one with this text, as [`Client::template`] does for others.
     #[napi(catch_unwind)]
     pub fn template_of_detached(&self, text: String, options: Option<Vec<Unknown<'_>>>) -> Either<Template, Failure> {
         Template::of(options, |options| LockObject::new(self.0.attach(&text).options(options)))
+    }
+
+    /// Makes a listing of the locks that are held and match a pattern. Sends nothing.
+    #[napi(catch_unwind)]
+    pub fn listing(&self, pattern: Name) -> Listing {
+        Listing(Pages::new(&self.0, bytes(&pattern)))
     }
 
     /// Closes the client. The background releases its locks.
@@ -113,6 +126,11 @@ impl Client {
 thread_local! {
     static TEMPLATES: Table<Arc<LockObject>> = Table::default();
 }
+
+/// The locks that are held, in pages.
+#[derive(Debug)]
+#[napi]
+pub struct Listing(pub(crate) Arc<Pages>);
 
 /// The checked options of locks that are made later. Other functions take its number.
 #[derive(Debug)]

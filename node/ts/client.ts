@@ -6,7 +6,8 @@ import {
   diagnose,
   inspect,
   inspectSemaphore,
-  listLocks,
+  type Listing,
+  listPage,
   type LockView as NativeView,
   waitFree,
 } from "#native";
@@ -221,6 +222,7 @@ export class Redlock {
   readonly #prefix: string;
   readonly #templates: Templates;
   readonly #ofShared: Templates;
+  readonly #ofTerms: Templates;
   readonly #ofSeveral: Templates<Name[]>;
   /** By the number of permits. */
   readonly #ofSemaphores = new Map<number, Templates>();
@@ -251,6 +253,7 @@ export class Redlock {
     this.#prefix = given?.keyPrefix ?? "";
     this.#templates = new Templates(this.#prefix, (name, options) => client.template(name, options));
     this.#ofShared = new Templates(this.#prefix, (name, options) => client.templateOfShared(name, options));
+    this.#ofTerms = new Templates(this.#prefix, (name, options) => client.templateOfTerm(name, options));
     this.#ofSeveral = new Templates(this.#prefix, (names, options) => client.templateOfAll(names, options));
   }
 
@@ -382,7 +385,11 @@ export class Redlock {
    * ```
    */
   election(name: string | Uint8Array, options?: ElectionOptions): Election {
-    return Election.of(this, name, options);
+    const term = (name: string | Uint8Array, own: LockOptions): Lock => {
+      const right = checkedName(name);
+      return Lock.of(this.#ofTerms.of(right, own), right, this.#provider);
+    };
+    return Election.of(this, name, options, term);
   }
 
   /**
@@ -441,29 +448,37 @@ export class Redlock {
 
   /**
    * Lists the locks that are held, shared, or of another library, whose names match a pattern by the rules of `KEYS` in
-   * Redis: `*`, `?`, `[a-z]`, `[^a-z]` and a backslash. In the order of their names, with each slot of a semaphore that
-   * is not free. Changes nothing.
+   * Redis: `*`, `?`, `[a-z]`, `[^a-z]` and a backslash. In no order, with each slot of a semaphore that is not free, and
+   * each of them once. Sends nothing before the first is asked for, and changes nothing.
    *
    * For an operator: it walks through all keys of every server, about 10,000 a second, for the fences that the nodes
-   * remember, and then inspects each name. A lock of another library is listed only if this one has used its name. In a
-   * cluster, a slot that moves meanwhile may be missed.
+   * remember, and inspects each name. It goes only as far as the caller does, so that it never has all names in memory. A
+   * lock of another library is listed only if this one has used its name. A lock that is acquired or released meanwhile
+   * may be missed, and in a cluster one whose slot moves.
    *
    * @param pattern - default all.
-   * @throws {@link LockForbidden} without the right to `SCAN`, and {@link LockUnavailable}, if so many servers could not
-   * be walked through that a lock may be missing; {@link LockInvalidArgument}: a closed client.
+   * @throws {@link LockInvalidArgument}: a wrong pattern. While it is iterated: {@link LockForbidden} without the right to
+   * `SCAN`; at the end {@link LockUnavailable}, if so many servers could not be walked through that a lock may be missing;
+   * {@link LockClosed}: the client is closed.
    *
    * @example
    * ```ts
-   * for (const { name, label, since } of await redlock.listLocks("night:*")) {
+   * for await (const { name, label, since } of redlock.listLocks("night:*")) {
    *   console.log(name, label, since);
    * }
    * ```
    */
-  async listLocks(pattern: string | Uint8Array = "*"): Promise<LockView[]> {
-    const bytes = checkedPattern(pattern);
-    this.#provider?.refuseOwn();
-    const id = unwrap(listLocks(queue(), this.#client, bytes));
-    return (unwrap(await outcome(id)) as NativeView[]).map(viewOf);
+  listLocks(pattern: string | Uint8Array = "*"): AsyncIterableIterator<LockView> {
+    return this.#listed(this.#client.listing(checkedPattern(pattern)));
+  }
+
+  async *#listed(listing: Listing): AsyncIterableIterator<LockView> {
+    for (;;) {
+      this.#provider?.refuseOwn();
+      const views = unwrap(await outcome(unwrap(listPage(queue(), listing)))) as NativeView[];
+      if (views.length === 0) return;
+      yield* views.map(viewOf);
+    }
   }
 
   /**
@@ -588,6 +603,7 @@ export class Redlock {
   #forget(): void {
     this.#templates.clear();
     this.#ofShared.clear();
+    this.#ofTerms.clear();
     this.#ofSeveral.clear();
     this.#ofSemaphores.clear();
     // From here on, only the locks keep it.

@@ -16,7 +16,6 @@ const OPTIONS = ["ttl", "margin", "nodeTimeout", "restartDelay", "fenceTtl", "la
 
 /** What an election uses of its client. */
 interface Client {
-  lock(name: string | Uint8Array, options: LockOptions): Lock;
   inspect(name: string | Uint8Array): Promise<View>;
 }
 
@@ -56,32 +55,39 @@ export interface Leader {
 export class Election {
   readonly #client: Client;
   readonly #name: string | Uint8Array;
-  readonly #options: LockOptions;
+  readonly #term: () => Lock;
   readonly #stopping = new AbortController();
 
-  private constructor(client: Client, name: string | Uint8Array, options: LockOptions) {
-    if (options === undefined) {
+  private constructor(client: Client, name: string | Uint8Array, term: () => Lock) {
+    if (typeof term !== "function") {
       throw new LockInvalidArgument(
         'a client makes elections: redlock.election("name"), or election("name") with the default client',
       );
     }
     this.#client = client;
-    // Bytes may change later.
-    this.#name = typeof name === "string" ? name : new Uint8Array(name);
-    this.#options = options;
+    this.#name = name;
+    this.#term = term;
   }
 
   /** @internal */
-  static of(client: Client, name: string | Uint8Array, options: ElectionOptions | undefined): Election {
+  static of(
+    client: Client,
+    name: string | Uint8Array,
+    options: ElectionOptions | undefined,
+    term: (name: string | Uint8Array, options: LockOptions) => Lock,
+  ): Election {
     const given = checkedOptions<LockOptions>(options, LOCK_OPTIONS) ?? {};
     for (const option of Object.keys(given)) {
       if (OPTIONS.some((known) => known === option)) continue;
       throw new LockInvalidArgument(`${option} is not an option of an election`, { option });
     }
     const own: LockOptions = { ...given, timeout: null, protocol: "plain" };
+    // Bytes may change later.
+    const kept = typeof name === "string" ? name : new Uint8Array(name);
+    const make = () => term(kept, own);
     // A wrong name is refused now, and not by the first campaign.
-    client.lock(name, own);
-    return new Election(client, name, own);
+    make();
+    return new Election(client, kept, make);
   }
 
   /**
@@ -114,7 +120,7 @@ export class Election {
     if (typeof body !== "function") {
       throw new LockInvalidArgument("run(body) takes a function; a ttl is an option of the election");
     }
-    const lock = this.#client.lock(this.#name, this.#options);
+    const lock = this.#term();
     while (await this.#campaign(lock)) {
       const led = await this.#lead(lock, body);
       if (led.isOver) return led.result;

@@ -319,7 +319,8 @@ export class Lock {
    * @throws {@link LockLost}: the lock was lost before, or the extension finds it lost.
    * @throws {@link LockUnavailable}: no quorum of nodes answered the extension; the lock is held as before.
    * @throws {@link LockNotHeld}: the lock is not held.
-   * @throws {@link LockInvalidArgument}: a wrong ttl, or the protocol `"setnx"`, whose locks cannot be detached.
+   * @throws {@link LockInvalidArgument}: a wrong ttl, the term of an election, or the protocol `"setnx"`: such locks
+   * cannot be detached.
    *
    * @example
    * ```ts

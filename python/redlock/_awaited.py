@@ -152,7 +152,8 @@ class Lock(OnlyAsyncWith, _calls.Watched):
         """End this hold without a release, and return a text with which `attach` goes on; see `redlock.Lock.detach`.
 
         Raises `LockLost` if the lock is lost, `LockNotHeld` if it is not held, `LockUnavailable` if no quorum answered
-        the extension (the lock is held as before), `LockInvalidArgument` for a wrong ttl and with `protocol="setnx"`.
+        the extension (the lock is held as before), `LockInvalidArgument` for a wrong ttl, for the term of an
+        election, and with `protocol="setnx"`.
 
         If it is cancelled, the lock is held as before, or released.
 

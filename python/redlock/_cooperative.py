@@ -83,9 +83,9 @@ def views(client: _native.Client, name: str | bytes, permits: int) -> list[LockV
     return cast("list[LockView]", _wait(lambda queue: queue.inspect_semaphore(client, name, permits)))
 
 
-def held(client: _native.Client, pattern: str | bytes) -> list[LockView]:
-    """List the locks that are held and match a pattern."""
-    return cast("list[LockView]", _wait(lambda queue: queue.list_locks(client, pattern)))
+def page(listing: _native.Listing) -> list[LockView]:
+    """Read the next locks of a listing."""
+    return cast("list[LockView]", _wait(lambda queue: queue.list_page(listing)))
 
 
 def freed(client: _native.Client, name: str | bytes, timeout: Duration | None) -> bool:

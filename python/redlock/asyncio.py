@@ -24,7 +24,7 @@ import asyncio
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Self, TypeVar, Unpack, cast
 
 from redlock import _calls, _default, _native
@@ -324,12 +324,21 @@ class Redlock(OnlyAsyncWith, _native.Client):
         views = await _calls.result(_calls.Queue.inspect_semaphore, self, name, permits)
         return cast("list[LockView]", views)
 
-    async def list_locks(self, pattern: str | bytes = "*") -> list[LockView]:
-        """List the locks that are held and match a pattern; see `redlock.Redlock.list_locks`.
+    def list_locks(self, pattern: str | bytes = "*") -> AsyncIterator[LockView]:
+        """List the locks that are held and match a pattern, for `async for`; see `redlock.Redlock.list_locks`.
 
         Cancelling it changes nothing.
+
+        >>> import asyncio
+        >>> from redlock import asyncio as redlock
+        >>> async def main() -> list[str]:
+        ...     client = redlock.Redlock("memory://aio-list")
+        ...     async with client.lock("night:backup"), client.lock("day"):
+        ...         return [view.name async for view in client.list_locks("night:*")]
+        >>> asyncio.run(main())
+        ['night:backup']
         """
-        return cast("list[LockView]", await _calls.result(_calls.Queue.list_locks, self, pattern))
+        return _listed(_native.Listing(self, pattern))
 
     async def wait_free(self, name: str | bytes, timeout: Duration | None = None) -> bool:
         """Wait until a lock is free, without taking it; see `redlock.Redlock.wait_free`.
@@ -457,3 +466,9 @@ async def diagnose() -> list[Diagnosis]:
 def configure(nodes: Nodes = None, **options: Unpack[ClientOptions]) -> None:
     """Set the nodes and the options of the default clients of this module and of `redlock`; see `redlock.configure`."""
     _default.configure(Redlock, nodes, options)
+
+
+async def _listed(listing: _native.Listing) -> AsyncIterator[LockView]:
+    while views := cast("list[LockView]", await _calls.result(_calls.Queue.list_page, listing)):
+        for view in views:
+            yield view

@@ -2,7 +2,7 @@
 
 import contextlib
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Never, ParamSpec, Self, TypeAlias, TypeVar, Unpack, cast
 
 from redlock import _exit, _native
@@ -397,18 +397,20 @@ class Redlock(OnlyWith, _native.Client):
             return _cooperative.views(self, name, permits)
         return self._views(name, permits)
 
-    def list_locks(self, pattern: str | bytes = "*") -> list[LockView]:
+    def list_locks(self, pattern: str | bytes = "*") -> Iterator[LockView]:
         """List the locks that are held, shared, or of another library, whose names match a pattern.
 
-        The pattern has the rules of `KEYS` in Redis: `*`, `?`, `[a-z]`, `[^a-z]` and a backslash. The list is in the
-        order of the names, with each slot of a semaphore that is not free. Changes nothing.
+        The pattern has the rules of `KEYS` in Redis: `*`, `?`, `[a-z]`, `[^a-z]` and a backslash. Returns an iterator
+        over them in no order, with each slot of a semaphore that is not free, and each of them once. Sends nothing
+        before the first is asked for, and changes nothing.
 
         For an operator: it walks through all keys of every server, about 10,000 a second, for the fences that the nodes
-        remember, and then inspects each name. A lock of another library is listed only if this one has used its name.
-        In a cluster, a slot that moves meanwhile may be missed.
+        remember, and inspects each name. It goes only as far as the caller does, so that it never has all names in
+        memory. A lock of another library is listed only if this one has used its name. A lock that is acquired or
+        released meanwhile may be missed, and in a cluster one whose slot moves.
 
-        Raises `LockForbidden` without the right to `SCAN`, and `LockUnavailable`, if so many servers could not be
-        walked through that a lock may be missing; `LockInvalidArgument` if the client is closed.
+        The iterator raises `LockForbidden` without the right to `SCAN`, and at the end `LockUnavailable`, if so many
+        servers could not be walked through that a lock may be missing; `LockClosed` if the client is closed.
 
         >>> import redlock
         >>> client = redlock.Redlock("memory://list", label="worker 7")
@@ -416,11 +418,7 @@ class Redlock(OnlyWith, _native.Client):
         ...     [(view.name, view.label) for view in client.list_locks("night:*")]
         [('night:backup', 'worker 7')]
         """
-        if select.select is not _select:
-            from redlock import _cooperative  # noqa: PLC0415
-
-            return _cooperative.held(self, pattern)
-        return self._held(pattern)
+        return _listed(_native.Listing(self, pattern))
 
     def wait_free(self, name: str | bytes, timeout: Duration | None = None) -> bool:
         """Wait until a lock is free, without taking it; without `timeout` for ever, and with zero for one look.
@@ -532,3 +530,16 @@ class Redlock(OnlyWith, _native.Client):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _listed(listing: _native.Listing) -> Iterator[LockView]:
+    while views := _page(listing):
+        yield from views
+
+
+def _page(listing: _native.Listing) -> list[LockView]:
+    if select.select is not _select:
+        from redlock import _cooperative  # noqa: PLC0415
+
+        return _cooperative.page(listing)
+    return listing.page()

@@ -8,9 +8,10 @@ use pyo3::types::PyDict;
 use redlock::bindings::completion_queue::{Completion, Queue as Calls, Taken};
 
 use crate::client::Client;
-use crate::convert::{Blocking, Name, Pattern, Permits, Slot, Timeout, Ttl, duration, limit, no_others};
+use crate::convert::{Blocking, Name, Permits, Slot, Timeout, Ttl, duration, limit, no_others};
 use crate::error::Raised;
 use crate::inspect::{diagnosis_to_python, to_python};
+use crate::listing::Listing;
 use crate::lock::Handle;
 use crate::notifier::Notifier;
 
@@ -112,10 +113,9 @@ impl Queue {
         Ok(self.queue.inspect_semaphore(&client.get().redlock, &name.bytes, permits.0)?)
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn list_locks(&self, client: &Bound<'_, Client>, pattern: Pattern) -> Result<u64, Raised> {
-        client.get().prepare(client.py())?;
-        Ok(self.queue.list_locks(&client.get().redlock, &pattern.0)?)
+    fn list_page(&self, listing: &Bound<'_, Listing>) -> Result<u64, Raised> {
+        listing.get().prepare(listing.py())?;
+        Ok(self.queue.list_page(&listing.get().pages)?)
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]

@@ -8,10 +8,10 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
 use redlock::Redlock;
-use redlock::bindings::inspect::{break_lock, close, diagnose, inspect, inspect_semaphore, list_locks, wait_free};
+use redlock::bindings::inspect::{break_lock, close, diagnose, inspect, inspect_semaphore, wait_free};
 use redlock::bindings::options::Scope;
 
-use crate::convert::{self, Name, Pattern, Permits, Slot, limit};
+use crate::convert::{self, Name, Permits, Slot, limit};
 use crate::credentials::Provider;
 use crate::error::Raised;
 use crate::inspect::{diagnosis_to_python, to_python};
@@ -88,16 +88,6 @@ impl Client {
         self.prepare(py)?;
         let signals = Signals::here(py)?;
         let views = py.detach(|| inspect_semaphore(&self.redlock, &name.bytes, permits.0, signals.check()))?;
-        Ok(views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<_>>()?)
-    }
-
-    /// List the locks that are held and match a pattern. The call blocks.
-    #[pyo3(name = "_held")]
-    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn held<'py>(&self, py: Python<'py>, pattern: Pattern) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
-        self.prepare(py)?;
-        let signals = Signals::here(py)?;
-        let views = py.detach(|| list_locks(&self.redlock, &pattern.0, signals.check()))?;
         Ok(views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<_>>()?)
     }
 

@@ -13,6 +13,7 @@ mod error;
 mod events;
 mod inspect;
 mod interpreter;
+mod listing;
 mod lock;
 mod metrics;
 mod notifier;
@@ -32,6 +33,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lock::Handle>()?;
     module.add_class::<lock::Lock>()?;
     module.add_class::<shape::Shape>()?;
+    module.add_class::<listing::Listing>()?;
     module.add_class::<calls::Queue>()?;
     module.add_class::<credentials::Thread>()?;
     module.add_class::<events::Events>()?;

@@ -296,7 +296,8 @@ impl Lock {
     /// `with` block after a detach does nothing.
     ///
     /// Raises `LockLost` if the lock is lost, `LockNotHeld` if it is not held, `LockUnavailable` if no quorum answered
-    /// the extension (the lock is held as before), `LockInvalidArgument` for a wrong ttl and with `protocol="setnx"`.
+    /// the extension (the lock is held as before), `LockInvalidArgument` for a wrong ttl, for the term of an
+    /// election, and with `protocol="setnx"`.
     ///
     /// >>> import redlock
     /// >>> client = redlock.Redlock("memory://detach")

@@ -1,8 +1,9 @@
-//! The shapes of locks: one name, several names, a semaphore's name and permits, or those of a detached lock.
+//! The shapes of locks: one name, several names, a semaphore's name and permits, an election's name, or those of a
+//! detached lock.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
-use redlock::bindings::lock_object::LockObject;
+use redlock::bindings::lock_object::{LockObject, term};
 use redlock::{Lock, Redlock};
 
 use crate::convert::{self, Name, Names, Permits};
@@ -16,6 +17,8 @@ pub(crate) struct Shape(Kind);
 enum Kind {
     Several(Vec<Name>),
     Semaphore(Name, u32),
+    /// The name of an election, whose terms the lock holds.
+    Term(Name),
     /// The text of a detached lock.
     Detached(String),
 }
@@ -32,6 +35,12 @@ impl Shape {
     #[staticmethod]
     fn semaphore(name: Name, permits: Permits) -> Self {
         Self(Kind::Semaphore(name, permits.0))
+    }
+
+    /// Make the shape of the locks of an election's terms.
+    #[staticmethod]
+    fn term(name: Name) -> Self {
+        Self(Kind::Term(name))
     }
 
     /// Make the shape of a lock that attaches the detached lock with this text.
@@ -73,6 +82,7 @@ impl Given<'_> {
             Self::Shape(shape) => match &shape.get().0 {
                 Kind::Several(names) => client.lock_all(names.iter().map(|name| &name.bytes)),
                 Kind::Semaphore(name, permits) => client.semaphore(&name.bytes, *permits),
+                Kind::Term(name) => term(client, &name.bytes),
                 Kind::Detached(text) => client.attach(text),
             },
         }
@@ -83,6 +93,7 @@ impl Given<'_> {
         match self {
             Self::Name(name) => Ok(Title::of(name.given)),
             Self::Shape(shape) => match &shape.get().0 {
+                Kind::Term(name) => Ok(Title::of(name.given.clone_ref(py))),
                 Kind::Several(names) => Title::of_several(py, names, &object.names()),
                 Kind::Semaphore(name, permits) => {
                     Ok(Title { permits: Some(*permits), ..Title::of(name.given.clone_ref(py)) })

@@ -16,6 +16,10 @@ const require = createRequire(new URL("../../node/package.json", import.meta.url
 const { Redlock, LockLost, RedlockError, stats } = require("redlock-rs");
 
 const [CANCEL_MS, BUSY_MS] = [30, 50];
+/** For how long the nodes keep a lock that is detached, what has to be left of it, and how long its hand waits. */
+const [GIVEN_MS, TAKEN_MS, OFFERED_MS] = [3_000, 1_000, 500];
+/** How often a hand looks whether one is offered. */
+const TAKES = 0.1;
 /** How often a holder asks whether it still holds the lock. */
 const LOOK_MS = 20;
 /** The pause after a failed call, so that an outage does not cause a storm. */
@@ -106,6 +110,32 @@ class Store {
   /** Writes the number, unless the fence is too small. */
   async write(name, fence, value) {
     await this.#ask(`write ${name} ${fence} ${this.#client} ${value}`);
+  }
+
+  /** Offers a detached lock to hands of other languages. */
+  async give(untilNs, shape, text) {
+    await this.#ask(`give ${this.#client} node ${untilNs} ${shape} ${text}`);
+  }
+
+  /** Returns what became of the offer. */
+  given() {
+    return this.#ask(`given ${this.#client}`);
+  }
+
+  /** Ends the offer, unless it is taken. */
+  async withdraw() {
+    return (await this.#ask(`withdraw ${this.#client}`)) === "withdrawn";
+  }
+
+  /** Returns what another language offers, if it does. */
+  async take() {
+    const [giver, untilNs, shape, text] = (await this.#ask("take node")).split(" ");
+    return text && { giver, untilNs: Number(untilNs), shape, text };
+  }
+
+  /** Tells the giver what became of its lock. */
+  async finished(giver, state) {
+    await this.#ask(`done ${giver} ${state}`);
   }
 
   async #ask(line) {
@@ -237,6 +267,12 @@ class Hand {
 
   /** Uses one lock in one way. */
   async turn(present) {
+    const offered = present.ways.hand && this.random() < TAKES && (await this.store.take());
+    if (offered) {
+      const { giver, untilNs, shape, text } = offered;
+      await this.store.finished(giver, (await this.#attach(text, untilNs, shape)) ? "over" : "gone");
+      return;
+    }
     const asked = draw(this.random, present, ttlMs);
     if (asked.shape === "term") await this.campaign(asked);
     else await this.use(asked);
@@ -277,7 +313,7 @@ class Hand {
     }
     if (asked.way !== "block") {
       await this.#work(hold);
-      await this.#release(hold);
+      if (asked.way !== "hand" || !(await this.#handOver(hold))) await this.#release(hold);
     }
     return true;
   }
@@ -394,6 +430,82 @@ class Hand {
     } catch (error) {
       hold.failed("extend", askedNs, error);
     }
+  }
+
+  /** Detaches the lock, and waits until another hand has released it. Returns whether it was detached. */
+  async #handOver(hold) {
+    if (hold.lost) return false;
+    const { shape, marginMs } = hold.asked;
+    const askedNs = nowNs();
+    let text;
+    try {
+      text = await hold.lock.detach(GIVEN_MS);
+    } catch (error) {
+      hold.failed("extend", askedNs, error);
+      return false;
+    }
+    const untilNs = askedNs + Math.floor((GIVEN_MS * 0.99 - 2 - marginMs) * 1e6);
+    hold.extended(askedNs, untilNs);
+    // Also if this process ends, the hold lasts until then.
+    say("releasing", { client: this.client, at_ns: untilNs });
+    await this.store.give(untilNs, shape, text);
+    const backNs = nowNs() + OFFERED_MS * 1e6;
+    for (;;) {
+      const state = await this.store.given();
+      if (state === "over") return true;
+      const isLate = state === "open" && (nowNs() > backNs || epoch === undefined);
+      if (isLate && (await this.store.withdraw()) && (await this.#attach(text, untilNs, shape))) return true;
+      if (isLate && (await this.store.given()) === "taken") continue;
+      if (state === "gone" || isLate) {
+        hold.gaveUp(nowNs());
+        return true;
+      }
+      await sleep(LOOK_MS);
+    }
+  }
+
+  /** Goes on with the hold of another hand, and releases it. Returns whether it could. */
+  async #attach(text, untilNs, shape) {
+    let askedNs = nowNs();
+    let lock;
+    try {
+      if (askedNs + TAKEN_MS * 1e6 > untilNs) return false;
+      lock = await redlock.attach(text, { timeout: TAKEN_MS / 2 });
+    } catch (error) {
+      if (!(error instanceof RedlockError)) throw error;
+      say("attached", { acquired: 0, lost: 0, code: error.code });
+      return false;
+    }
+    const atNs = nowNs();
+    const validNs = until(atNs, lock);
+    const { fence, slot } = lock;
+    const names = [...lock.names].sort();
+    const of = { fence, ...(names.length > 1 && { names }), ...(shape === "shared" && { shared: true }) };
+    if (slot !== null) of.slot = slot;
+    const write = (kind, call, values) => record(this.client, names.join(", "), kind, call, { ...of, ...values });
+    write("extend", [askedNs, atNs], { valid_until_ns: validNs, attached: true });
+    const values = new Map();
+    for (const name of slot === null ? names : [`${names[0]}#${slot}`]) {
+      values.set(name, await this.store.read(name, fence));
+    }
+    await sleep(BUSY_MS * this.random());
+    for (const [name, value] of values) {
+      if (value !== undefined && shape !== "shared" && lock.held) await this.store.write(name, fence, value + 1);
+    }
+    askedNs = nowNs();
+    let code = null;
+    try {
+      await lock.release();
+      write("release", [askedNs, nowNs()]);
+    } catch (error) {
+      if (!(error instanceof RedlockError)) throw error;
+      // It has not relied on the lock for longer, although it may have been stopped.
+      const overNs = Math.min(askedNs, Math.max(validNs, untilNs));
+      write("release", [overNs, overNs], { ok: false });
+      ({ code } = error);
+    }
+    say("attached", { acquired: 1, lost: Number(code === "lost"), code });
+    return true;
   }
 
   async #release(hold) {

@@ -24,7 +24,9 @@ The ways to use a lock:
 - `cancel`: cancel the acquire, or let it time out; `try`: do not wait;
 - `long`: hold it for longer than its ttl, renewed in the background; `manual`: the same, extended by hand;
 - `lease`: with a ttl so long that a forgotten key would be seen;
-- `stale`: sleep past the end without a check, and write anyway.
+- `stale`: sleep past the end without a check, and write anyway;
+- `hand`: detach it, for a hand of another language, which attaches it, works and releases it. It is the same hold: both
+  write under its fence. If no hand takes it soon, the one that gave it takes it back, by attaching it too.
 
 Some locks have a margin, or a least time. A holder that is told of its loss stays for part of its margin.
 
@@ -68,6 +70,18 @@ MASS_S = 1.0
 RENEWED_NS = 50_000_000
 """By how much more must remain than before, so that a renewal is worth a line."""
 
+LANGUAGE = "python"
+LINE_LIMIT = 4096
+
+GIVEN_S, TAKEN_S = 3.0, 1.0
+"""For how long the nodes keep a lock that is detached, and what has to be left of it to take it."""
+
+OFFERED_S = 0.5
+"""How long a hand waits until its lock is taken."""
+
+TAKES = 0.1
+"""How often a hand looks whether one is offered."""
+
 CHILD_LIMIT_S = 30.0
 """A forked child that takes longer hangs."""
 
@@ -89,13 +103,34 @@ class Store:
         """Writes the number, unless the fence is too small."""
         self._ask(f"write {name} {fence} {self._client} {value}")
 
+    def give(self, until_ns: int, shape: str, text: str) -> None:
+        """Offers a detached lock to hands of other languages."""
+        self._ask(f"give {self._client} {LANGUAGE} {until_ns} {shape} {text}")
+
+    def given(self) -> str:
+        """Returns what became of the offer."""
+        return self._ask(f"given {self._client}").strip()
+
+    def withdraw(self) -> bool:
+        """Ends the offer, unless it is taken."""
+        return self._ask(f"withdraw {self._client}").strip() == "withdrawn"
+
+    def take(self) -> list[str] | None:
+        """Returns what another language offers: its giver, until when it lives, its shape, and the text."""
+        offered = self._ask(f"take {LANGUAGE}").split()
+        return offered if len(offered) > 1 else None
+
+    def finished(self, giver: str, state: str) -> None:
+        """Tells the giver what became of its lock."""
+        self._ask(f"done {giver} {state}")
+
     def close(self) -> None:
         """Ends the connection."""
         self._socket.close()
 
     def _ask(self, line: str) -> str:
         self._socket.sendall(f"{line}\n".encode())
-        return self._socket.recv(100).decode()
+        return self._socket.recv(LINE_LIMIT).decode()
 
 
 class Worker:
@@ -321,6 +356,10 @@ class Hand:
 
     async def turn(self, epoch: Epoch) -> None:
         """Uses one lock in one way."""
+        if "hand" in epoch.ways and self.dice.random() < TAKES and (offered := self.store.take()) is not None:
+            giver, until_ns, shape, text = offered
+            self.store.finished(giver, "over" if await self.attach(text, int(until_ns), shape) else "gone")
+            return
         asked = draw(self.dice, epoch, self.worker.args.ttl, is_async=self.is_async)
         if asked.shape == "term":
             await Campaign(self, asked).run()
@@ -351,7 +390,8 @@ class Hand:
             return False
         if asked.way != "block":
             await self.work(self.hold)
-            await self._release(self.hold)
+            if asked.way != "hand" or not await self._hand_over(self.hold):
+                await self._release(self.hold)
         return True
 
     def made(self, asked: Asked) -> Asked:
@@ -465,6 +505,68 @@ class Hand:
             hold.released(asked_ns)
         except redlock.RedlockError as error:
             hold.failed("release", asked_ns, error)
+
+    async def _hand_over(self, hold: Hold) -> bool:
+        """Detaches the lock, and waits until another hand has released it. Returns whether it was detached."""
+        if hold.lost:
+            return False
+        asked_ns = now_ns()
+        try:
+            text = await done(hold.lock.detach(ttl=GIVEN_S))
+        except redlock.RedlockError as error:
+            hold.failed("extend", asked_ns, error)
+            return False
+        until_ns = asked_ns + int((GIVEN_S * 0.99 - 0.002 - hold.asked.margin_s) * 1e9)
+        hold.extended(asked_ns, until_ns)
+        # Also if this process ends, the hold lasts until then.
+        self.worker.journal.say("releasing", client=self.client, at_ns=until_ns)
+        self.store.give(until_ns, hold.asked.shape, text)
+        back_ns = now_ns() + int(OFFERED_S * 1e9)
+        while (state := self.store.given()) != "over":
+            if state == "gone":
+                hold.gave_up(now_ns())
+                break
+            if state == "open" and (now_ns() > back_ns or not self.worker.epoch) and self.store.withdraw():
+                if not await self.attach(text, until_ns, hold.asked.shape):
+                    hold.gave_up(now_ns())
+                break
+            await self.sleep(LOOK_S)
+        return True
+
+    async def attach(self, text: str, until_ns: int, shape: str) -> bool:
+        """Goes on with the hold of another hand, and releases it. Returns whether it could."""
+        asked_ns = now_ns()
+        try:
+            if asked_ns + int(TAKEN_S * 1e9) > until_ns:
+                return False
+            lock = await done(self.worker.client.attach(text, timeout=TAKEN_S / 2))
+        except redlock.RedlockError as error:
+            self.worker.journal.say("attached", acquired=0, lost=0, code=error.code)
+            return False
+        at_ns = now_ns()
+        valid_ns = at_ns + int(lock.remaining * 1e9)
+        names = sorted(map(str, lock.names))
+        of = {"fence": lock.fence} | ({"names": names} if len(names) > 1 else {})
+        of |= {"shared": True} if shape == "shared" else {}
+        of |= {} if lock.slot is None else {"slot": lock.slot}
+        of_call = self.client, ", ".join(names)
+        self.worker.journal.record(*of_call, "extend", (asked_ns, at_ns), valid_until_ns=valid_ns, attached=True, **of)
+        stored = names if lock.slot is None else [f"{names[0]}#{lock.slot}"]
+        values = {name: self.store.read(name, lock.fence) for name in stored}
+        await self.sleep(BUSY_S * self.dice.random())
+        for name, value in values.items():
+            if value is not None and shape != "shared" and lock.held:
+                self.store.write(name, lock.fence, value + 1)
+        asked_ns, code = now_ns(), None
+        try:
+            await done(lock.release())
+            self.worker.journal.record(*of_call, "release", (asked_ns, now_ns()), **of)
+        except redlock.RedlockError as error:
+            # It has not relied on the lock for longer, although it may have been stopped.
+            code, over_ns = error.code, min(asked_ns, max(valid_ns, until_ns))
+            self.worker.journal.record(*of_call, "release", (over_ns, over_ns), ok=False, **of)
+        self.worker.journal.say("attached", acquired=1, lost=int(code == "lost"), code=code)
+        return True
 
     def complain(self, call: str, error: redlock.RedlockError) -> None:
         """Reports a failed call."""

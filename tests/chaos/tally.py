@@ -72,6 +72,8 @@ class Tally:
     """By reason."""
     early: list[Early] = field(default_factory=list)
     """Losses of valid locks, except for max_hold or because no node could be asked."""
+    attached: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Holds that were handed over, by the language of the hand that attached them, and what came of them."""
     extended: int = 0
     forked: int = 0
     accepted: int = 0
@@ -143,7 +145,8 @@ class Tally:
                 worker.asked.pop(client, None)
         if line["ok"] and line["kind"] in ("acquire", "extend"):
             worker.valid_until_ns[client] = line["valid_until_ns"]
-        if line["ok"] and line["kind"] == "extend":
+        # An attachment is of another hand's hold, of which that one's worker knows.
+        if line["ok"] and line["kind"] == "extend" and not line.pop("attached", False):
             # A renewal is seen some time after its request, from which its validity counts, less the drift. So it can
             # look older than the hold if it came right after the acquire.
             asked_ns = line["valid_until_ns"] - _valid_ns(worker.asked.get(client, {}))
@@ -201,7 +204,9 @@ class Tally:
         match event:
             case "heard":
                 self._hear(Heard.of(worker.lane, line), self.counts[worker.name])
-            case "mass":
+            case "mass" | "attached":
+                if event == "attached":
+                    self.attached[worker.role.language, line["code"] or "released"] += 1
                 self.counts[worker.name].acquired += line["acquired"]
                 self.counts[worker.name].lost += line["lost"]
             case "resigned":

@@ -395,10 +395,13 @@ class Client:
         views: list[Json] = self.driver.call("inspect_semaphore", client=self.handle, **fields)["views"]
         return views
 
-    def list_locks(self, pattern: str | bytes) -> list[Json]:
-        """What the nodes show of the locks that are held and match a pattern."""
-        views: list[Json] = self.driver.call("list_locks", client=self.handle, name=in_hex(pattern))["views"]
-        return views
+    def list_locks(self, pattern: str | bytes, most: int = 1_000_000) -> list[Json]:
+        """What the nodes show of the locks that are held and match a pattern: all of them, or the first ones only.
+
+        They come in no order, and are sorted here.
+        """
+        views: list[Json] = self.driver.call("list_locks", client=self.handle, name=in_hex(pattern), most=most)["views"]
+        return sorted(views, key=lambda view: (view["name"], view["slot"] or 0))
 
     def start_wait_free(self, name: str | bytes, timeout_ms: float | None = None) -> Call:
         """Starts to wait until a lock is free, by default for ever."""
@@ -698,13 +701,14 @@ class Election:
         """How many of them were over."""
         driver.elections.append(self)
 
-    def start_run(self, *, lingers: bool = False) -> Call:
+    def start_run(self, *, lingers: bool = False, detaches: bool = False) -> Call:
         """Starts a candidacy; the result is what the body returned: the fence of its term.
 
-        A body that lingers does not end when it is told to, but only when the test ends it.
+        A body that lingers does not end when it is told to, but only when the test ends it. One that detaches first
+        tries to hand over its term, whose entry `detach` then has the code of the refusal.
         """
         self._campaigns_ns = now_ns()
-        return self.driver.start("run", election=self.handle, lingers=lingers)
+        return self.driver.start("run", election=self.handle, lingers=lingers, detaches=detaches)
 
     def terms(self) -> list[Json]:
         """Every term so far: `fence`, `began_ns`, and once it is over `over_ns` and `how`: returned, failed or cut."""

@@ -52,6 +52,9 @@ GROUP: Reasons = {
         "test_refusals.py::test_scripts_are_forgotten",
         "test_restart.py::test_failover_that_loses_a_lock",
     ],
+    "it fills one server by a script": [
+        "test_operators.py::test_a_list_goes_as_far_as_its_reader",
+    ],
     "an event names the server, not its group": [
         "test_observing.py::test_a_server_that_may_evict_is_told",
     ],

@@ -104,9 +104,10 @@ def test_of_two_attachments_one_has_the_lock(drivers: Drivers, nodes: Cluster, f
     lock.acquire()
     text = lock.detach()
     first = client.attach(text, lock)
-    second = refusal(other.start_attach(text))
-    assert (second.code, second.reason, second.name) == ("lost", "taken", name)
-    assert len(second.nodes) == len(nodes)
+    for each in (client, other):
+        second = refusal(each.start_attach(text))
+        assert (second.code, second.reason, second.name) == ("lost", "taken", name)
+        assert len(second.nodes) == len(nodes)
     first.check()
     first.extend()
     text = first.detach()
@@ -179,6 +180,21 @@ def test_reader_is_detached_when_every_node_has_answered(
     own_nodes[0].thaw()
     until(lambda: own_nodes[0].has(name), "the late acquire has arrived")
     assert client.attach(lock.detach(), lock).state()["fence"] == fence
+
+
+@every_face
+def test_a_term_is_not_handed_over(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    """Its election would not know of the new leader. It is refused before the extension is sent, and goes on."""
+    election = drivers.start(face).client(node.urls, ttl_ms=HALF_TTL_MS).election(name)
+    run = election.start_run(detaches=True)
+    until(lambda: election.leads and "detach" in election.terms()[0], "it has tried")
+    assert election.terms()[0]["detach"] == "invalid_argument"
+    left_ms = node[0].command("PTTL", name)
+    assert isinstance(left_ms, int)
+    assert 0 < left_ms <= HALF_TTL_MS
+    election.end_term()
+    assert run.result()["result"] == election.terms()[0]["fence"]
+    until(lambda: not node.has(name), "it resigns")
 
 
 @every_face

@@ -14,13 +14,23 @@ from conformance.story import connect_to_all
 from conformance.test_pairs import PAIRS
 from support.clock import until
 from support.rights import fewest, for_any_name
-from support.servers import Cluster
+from support.servers import Cluster, Server
 
 every_face = pytest.mark.parametrize("face", FACES)
 every_pair = pytest.mark.parametrize(("holder", "operator"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
 
 TTL_MS = 3_000
 LOST_MS = TTL_MS + 1_000
+MANY = 4_000
+"""Locks that are listed in half a second, with their fences, and not in one step."""
+FEW = 3
+"""Steps of a list for its first lock, of the 40 that all of them take."""
+
+
+def scans(server: Server) -> int:
+    """How often a server was asked for a part of its keys."""
+    asked = re.search(rb"cmdstat_scan:calls=(\d+)", server.info("commandstats"))
+    return int(asked[1]) if asked else 0
 
 
 @every_pair
@@ -49,6 +59,24 @@ def test_held_locks_are_listed(drivers: Drivers, nodes: Cluster, holder: str, op
     assert {view["name"] for view in client.list_locks("*")} >= set(held)
     for lock in (*locks, *slots, reader):
         lock.release()
+
+
+@every_face
+def test_a_list_goes_as_far_as_its_reader(
+    drivers: Drivers, start_nodes: Callable[[int], Cluster], face: str, name: str
+) -> None:
+    """Nothing is asked ahead, so that neither the program nor the server has all names before it at once."""
+    (own_node,) = start_nodes(1)
+    fill = (
+        "for k = 1, ARGV[1] do redis.call('SET', k, 'theirs') redis.call('SET', 'redlock:fence:{' .. k .. '}', 1) end"
+    )
+    own_node.command("EVAL", fill, 0, MANY)
+    client = drivers.start(face).client([own_node.url])
+    (view,) = client.list_locks("*", most=1)
+    assert view["state"] == "foreign"
+    assert 0 < scans(own_node) <= FEW
+    views = client.list_locks("77*")
+    assert [view["name"] for view in views] == sorted(str(k) for k in range(1, MANY + 1) if str(k).startswith("77"))
 
 
 @every_face

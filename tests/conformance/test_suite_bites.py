@@ -377,6 +377,23 @@ FOUND_BY = {
         "test_shared.py::test_a_reader_is_not_restored_where_somebody_was_later[python]",
         "it has come back behind a later owner",
     ),
+    "detached-term": ("test_hand_over.py::test_a_term_is_not_handed_over[python]", "invalid_argument"),
+    "kept-token": (
+        "test_hand_over.py::test_late_extension_of_the_former_holder[one node-python]",
+        "every node has re-keyed",
+    ),
+    "any-token": (
+        "test_hand_over.py::test_of_two_attachments_one_has_the_lock[one node-python]",
+        "DID NOT RAISE",
+    ),
+    "second-fence": (
+        "test_hand_over.py::test_failed_attachment_can_be_repeated[python]",
+        "attached.fence == fence",
+    ),
+    "no-key-back": (
+        "test_hand_over.py::test_failed_attachment_can_be_repeated[python]",
+        "every node has the text's token again",
+    ),
     "setnx-two-holders": ("test_setnx.py::test_exclude_each_other[python]", "not wants.try_acquire()"),
     "setnx-early-takeover": (
         "test_setnx.py::test_takeover_after_a_crash[python]",

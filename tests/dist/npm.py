@@ -109,11 +109,14 @@ def _try(artefacts: list[Artefact]) -> None:
     run(modules / ".bin" / "tsc", *options, modules / "@types", project / "lock.ts", cwd=project)
     for suffix in programs:
         stranger.locks(stranger.ran("node", f"lock{suffix}", cwd=project, env=env))
+    # As bundlers and platforms do that run only what a program needs.
+    run("nft", "build", "lock.mjs", cwd=project)
+    stranger.locks(stranger.ran("node", "lock.mjs", cwd=project / "dist", env=env))
     manual = stranger.commands(project / PROGRAM, cwd=project, env=env)
     node = run("node", "--version", env=env).strip()
     for artefact in artefacts:
         artefact.manuals.add(manual)
-        artefact.tried.append(f"Node {node.removeprefix('v')}: {', '.join(programs.values())}")
+        artefact.tried.append(f"Node {node.removeprefix('v')}: {', '.join(programs.values())}, traced by nft")
 
 
 def _check_elsewhere(main: Path) -> None:

@@ -58,6 +58,8 @@ def make_wheel(platform: Platform) -> list[Artefact]:
     _check(artefact.path)
     for python in _pythons():
         _try(python, artefact, stranger.environment("sh"))
+        if python == sys.executable:
+            _freeze(artefact)
     return [artefact]
 
 
@@ -94,6 +96,18 @@ def _try(python: str, artefact: Artefact, env: dict[str, str]) -> None:
         artefact.manuals.add(stranger.commands(*program, cwd=empty, env=env))
     told = subprocess.run([bare, "--version"], capture_output=True, text=True, check=True).stdout
     artefact.tried.append(re.sub(r"\s+", " ", told).strip())
+
+
+def _freeze(artefact: Artefact) -> None:
+    """Makes a program of what was tried last with PyInstaller, which follows its imports, and has locks with it alone."""
+    packages, frozen = _only(STAGE / "venv" / "lib", "*/site-packages"), emptied(STAGE / "frozen")
+    program = ("--paths", packages, stranger.PROGRAMS / "lock.py")
+    work = frozen / "work"
+    run("pyinstaller", "--log-level", "ERROR", "--distpath", frozen, "--specpath", work, "--workpath", work, *program)
+    (STAGE / "venv").rename(work / "away")
+    env = stranger.environment("sh")
+    stranger.locks(stranger.ran(frozen / "lock" / "lock", cwd=frozen, env=env))
+    artefact.tried.append("PyInstaller")
 
 
 def _only(folder: Path, pattern: str) -> Path:

@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use redlock::bindings::clock::Clock;
-use redlock::bindings::operator::{self, Names};
-use redlock::{Error, LockState, LockView, Redlock};
+use redlock::bindings::operator::Walk;
+use redlock::{Error, LockState, LockView, NodeAnswer, Redlock};
 use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failure};
@@ -63,28 +64,42 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let redlock = args.nodes.client()?;
     let pattern = args.r#match.as_deref().map(OsStrExt::as_bytes);
-    let looked = AtomicU64::new(0);
-    let walk = async {
-        let names = operator::scan(&redlock, args.rate, &looked, pattern.unwrap_or(b"*")).await?;
-        let views = operator::inspect_all(&redlock, &names, args.rate).await?;
-        Ok::<_, Error>((names, views))
-    };
-    let (mut names, mut views) = tokio::select! {
+    let looked = Arc::new(AtomicU64::new(0));
+    let walk = walk(&redlock, pattern.unwrap_or(b"*"), &args, Arc::clone(&looked));
+    let (views, walked) = tokio::select! {
         biased;
         walked = walk => walked?,
         () = show(&looked) => unreachable!("it never ends"),
     };
-    views.retain(|view| args.all || view.state != LockState::Free);
-    let incomplete = names.incomplete.take();
+    let (incomplete, unscanned) = (walked.incomplete(), walked.unscanned());
     if args.json {
-        let document = json_of(&views, &names, incomplete.is_none(), status::now());
+        let document = json_of(&views, &unscanned, incomplete.is_none(), status::now());
         say::out(&format!("{document:#}\n"))?;
     } else {
         say::out(&table_of(&views, status::now()))?;
     }
     match incomplete {
         Some(error) => Err(nodes::failure(&redlock, error).await),
-        None => doubt(&redlock, &names, &views).await,
+        None => doubt(&redlock, &unscanned, &views).await,
+    }
+}
+
+/// Returns the locks, in the order of their names.
+async fn walk(
+    redlock: &Redlock,
+    pattern: &[u8],
+    args: &Args,
+    looked: Arc<AtomicU64>,
+) -> Result<(Vec<LockView>, Walk), Error> {
+    let mut walk = Walk::begin(redlock, pattern, (args.rate, args.all), looked).await?;
+    let mut views = Vec::new();
+    loop {
+        let page = walk.page().await?;
+        if page.is_empty() {
+            views.sort_by(|one: &LockView, other| (&one.name, one.slot).cmp(&(&other.name, other.slot)));
+            return Ok((views, walk));
+        }
+        views.extend(page);
     }
 }
 
@@ -98,8 +113,8 @@ async fn show(looked: &AtomicU64) {
 }
 
 /// Warns of servers that were not scanned. Fails if the state of a lock is not known for want of answers.
-async fn doubt(redlock: &Redlock, names: &Names, views: &[LockView]) -> Result<Exit, Failure> {
-    for node in &names.unscanned {
+async fn doubt(redlock: &Redlock, unscanned: &[NodeAnswer], views: &[LockView]) -> Result<Exit, Failure> {
+    for node in unscanned {
         let rest = "the other nodes know every lock that is held";
         say::warning(&format!("{} was not scanned: {}; {rest}", node.node, node.answer));
     }
@@ -136,8 +151,8 @@ fn table_of(views: &[LockView], now: SystemTime) -> String {
 }
 
 /// Returns the locks for machines.
-fn json_of(views: &[LockView], names: &Names, is_complete: bool, now: SystemTime) -> Value {
-    let unscanned = names.unscanned.iter().map(|node| json!({ "node": node.node, "error": node.answer }));
+fn json_of(views: &[LockView], unscanned: &[NodeAnswer], is_complete: bool, now: SystemTime) -> Value {
+    let unscanned = unscanned.iter().map(|node| json!({ "node": node.node, "error": node.answer }));
     json!({
         "complete": is_complete,
         "locks": views.iter().map(|view| status::json_of(view, now)).collect::<Vec<_>>(),

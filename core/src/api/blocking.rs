@@ -20,6 +20,7 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use std::vec;
 
 use tokio::runtime::{Handle, Id};
 
@@ -29,6 +30,7 @@ use crate::api::diagnose::Diagnosis;
 use crate::api::election::{Leader, candidate, is_outage, leader};
 use crate::api::guard::{DetachedLock, guard_methods};
 use crate::api::inspect::{self, LockView};
+use crate::api::listing::Listing;
 use crate::api::lock::{ignore_unconfirmed, none_if_denied};
 use crate::api::session::Session;
 use crate::credentials::{Credentials, Provider};
@@ -96,7 +98,7 @@ impl Redlock {
 
     /// Makes an election with this name; see [`crate::Redlock::election`].
     pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
-        let (session, shape) = (Arc::clone(self.0.session()), name.as_ref().into());
+        let (session, shape) = (Arc::clone(self.0.session()), Shape::Term(name.as_ref().into()));
         Election { session, shape, options: Options::default(), stopped: Arc::default() }
     }
 
@@ -126,13 +128,8 @@ impl Redlock {
     }
 
     /// Lists the locks that are held and match a pattern; see [`crate::Redlock::list_locks`].
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Redlock::list_locks`]; `unavailable` also if the system cannot create a thread or an event queue.
-    pub fn list_locks(&self, pattern: impl AsRef<[u8]>) -> Result<Vec<LockView>, Error> {
-        let (client, pattern) = (self.0.clone(), pattern.as_ref().to_vec());
-        self.drive(async move { client.list_locks(pattern).await })
+    pub fn list_locks(&self, pattern: impl AsRef<[u8]>) -> LockListing {
+        LockListing { listing: Listing::new(&self.0, pattern.as_ref()), page: Vec::new().into_iter(), is_over: false }
     }
 
     /// Waits until a lock is free, without taking it; see [`crate::Redlock::wait_free`].
@@ -375,7 +372,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// As [`Guard::detach`]; `invalid_argument` for a ttl out of range; `unavailable` if no quorum answered.
+    /// As [`Guard::detach`]; `invalid_argument` also for a ttl out of range; `unavailable` if no quorum answered.
     pub fn detach_for(&self, ttl: Duration) -> Result<DetachedLock, Error> {
         self.detach_by(Some(hold::checked(self.lease(), ttl)?))
     }
@@ -429,6 +426,33 @@ impl Guard {
             return Err(lease.error(ErrorKind::NotHeld));
         }
         drive(&Caller::of(&lease, self.runtime), hold::release(self.owner))?
+    }
+}
+
+/// The locks that are held, one after the other; made by [`Redlock::list_locks`]. An error, as of
+/// [`crate::LockListing::next`], is the last that it returns.
+#[derive(Debug)]
+#[must_use = "nothing is listed until the next lock is asked for"]
+pub struct LockListing {
+    listing: Arc<Listing>,
+    page: vec::IntoIter<LockView>,
+    is_over: bool,
+}
+
+impl Iterator for LockListing {
+    type Item = Result<LockView, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.page.len() == 0 && !self.is_over {
+            let (client, listing) = (Redlock(self.listing.client().clone()), Arc::clone(&self.listing));
+            let page = client.drive(async move { listing.page().await });
+            self.is_over = page.as_ref().map_or(true, Vec::is_empty);
+            match page {
+                Ok(page) => self.page = page.into_iter(),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        self.page.next().map(Ok)
     }
 }
 

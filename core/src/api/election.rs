@@ -65,7 +65,7 @@ pub struct Leader {
 
 impl Election {
     pub(crate) fn new(session: Arc<Session>, name: &[u8]) -> Self {
-        Self { session, shape: name.into(), options: Options::default(), stopped: Arc::default() }
+        Self { session, shape: Shape::Term(name.into()), options: Options::default(), stopped: Arc::default() }
     }
 
     crate::api::setters::candidate_setters!();

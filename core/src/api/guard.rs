@@ -176,7 +176,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// `lost` if the lock is lost; `not_held` if it was detached before, and in a forked child.
+    /// `lost` if the lock is lost; `not_held` if it was detached before, and in a forked child; `invalid_argument` for the
+    /// term of an election.
     ///
     /// # Cancel safety
     ///
@@ -209,7 +210,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// As [`Guard::detach`]; `invalid_argument` for a ttl out of range; `unavailable` if no quorum answered the extension:
+    /// As [`Guard::detach`]; `invalid_argument` also for a ttl out of range; `unavailable` if no quorum answered the extension:
     /// the lock is held as before.
     ///
     /// # Cancel safety

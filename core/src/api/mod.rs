@@ -8,6 +8,7 @@ pub(crate) mod diagnose;
 pub(crate) mod election;
 pub(crate) mod guard;
 pub(crate) mod inspect;
+pub(crate) mod listing;
 pub(crate) mod lock;
 pub(crate) mod openmetrics;
 pub(crate) mod operator;

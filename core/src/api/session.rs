@@ -16,7 +16,6 @@ use crate::process::context::{LockContext, Spec};
 use crate::process::nodes::NodeSet;
 use crate::process::schedule::Releasing;
 use crate::process::shutdown::Ending;
-use crate::protocol::detached::Detached;
 use crate::protocol::name::Name;
 use crate::protocol::shape::{Names, Shape};
 use crate::sys::fork::{PerProcess, Pid};
@@ -104,25 +103,25 @@ impl Session {
         options.check_own(&in_force).map_err(with_name)?;
         names.check_options(options, &in_force).map_err(with_name)?;
         let settings = in_force.check(&process.label, self.addresses.iter().len()).map_err(with_name)?;
-        Ok(self.spec_of(name, names, settings, shape.detached()))
+        Ok(self.spec_of(name, names, settings, shape))
     }
 
     /// Checks a lock's names, and returns them with `settings`, which were checked for another lock of this client and
     /// shape.
     pub(crate) fn spec_with(&self, shape: &Shape, settings: Settings) -> Result<Arc<Spec>, Error> {
         let names = self.checked_names(shape)?;
-        Ok(self.spec_of(names.shown(), names, settings, shape.detached()))
+        Ok(self.spec_of(names.shown(), names, settings, shape))
     }
 
     fn checked_names(&self, shape: &Shape) -> Result<Names, Error> {
         shape.check(self.prefix(), self.addresses.iter().any(Address::is_cluster))
     }
 
-    fn spec_of(&self, name: Name, names: Names, settings: Settings, detached: Option<&Arc<Detached>>) -> Arc<Spec> {
+    fn spec_of(&self, name: Name, names: Names, settings: Settings, shape: &Shape) -> Arc<Spec> {
         let settings = Settings { at_least: names.kept(settings.at_least), ..settings };
         let keys = names.keys(&settings.label);
-        let (prefix, detached) = (self.prefix().len(), detached.cloned());
-        Arc::new(Spec { keys, name, names, prefix, settings, detached, origin: self.origin })
+        let (prefix, is_term, detached) = (self.prefix().len(), shape.is_term(), shape.detached().cloned());
+        Arc::new(Spec { keys, name, names, prefix, settings, is_term, detached, origin: self.origin })
     }
 
     /// Returns the context of a call for `spec`. Fails if the client is closed.

@@ -42,6 +42,7 @@ use crate::acquire::Acquire;
 use crate::api::client::Redlock;
 use crate::api::diagnose::Diagnosis;
 use crate::api::inspect::LockView;
+use crate::api::listing::Listing;
 use crate::api::lock;
 use crate::bindings::lock_object::{CurrentLease, Extension, LockObject, Reservation, Timeout};
 use crate::error::{Error, ErrorKind};
@@ -371,16 +372,16 @@ impl Queue {
         Ok(id)
     }
 
-    /// Starts to list the locks that are held and match `pattern`. Its result is [`Taken::Views`].
+    /// Starts to read the next locks of a listing. Its result is [`Taken::Views`], with none at the end.
     ///
     /// # Errors
     ///
     /// `unavailable` if the background cannot be started.
-    pub fn list_locks(&self, client: &Redlock, pattern: &[u8]) -> Result<u64, Error> {
+    pub fn list_page(&self, listing: &Arc<Listing>) -> Result<u64, Error> {
         self.current_pid()?;
-        let (client, pattern) = (client.clone(), pattern.to_vec());
+        let listing = Arc::clone(listing);
         let id = self.0.add_call(Call::Running(None, None));
-        let call = move || async move { Outcome::Finished(client.list_locks(pattern).await.map(Taken::Views)) };
+        let call = move || async move { Outcome::Finished(listing.page().await.map(Taken::Views)) };
         self.spawn_abortable(id, call)?;
         Ok(id)
     }

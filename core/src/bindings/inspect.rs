@@ -1,12 +1,14 @@
 //! Inspection, diagnosis and what else operators need, on the calling thread.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::thread::{Caller, Stop, drive_unless};
 use crate::api::client::Redlock;
 use crate::api::diagnose::Diagnosis;
 use crate::api::inspect::LockView;
+use crate::api::listing::Listing;
 use crate::error::Error;
 use crate::process::Process;
 
@@ -81,19 +83,18 @@ pub fn close<E>(
     drive_unless(&Caller { process: &Process::current(), runtime: None, seats: None }, closed, interrupted)
 }
 
-/// Lists the locks that are held and match `pattern`; see [`Redlock::list_locks`]. Calls `interrupted` as [`inspect`]
+/// Returns the next locks of a listing, none at the end; see [`Redlock::list_locks`]. Calls `interrupted` as [`inspect`]
 /// does.
 ///
 /// # Errors
 ///
-/// Those of [`Redlock::list_locks`], or that of `interrupted`.
-pub fn list_locks<E>(
-    client: &Redlock,
-    pattern: &[u8],
+/// Those of [`crate::LockListing::next`], or that of `interrupted`.
+pub fn list_page<E>(
+    listing: &Arc<Listing>,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<Vec<LockView>, Stop<E>> {
-    let (asked, pattern) = (client.clone(), pattern.to_vec());
-    drive_of(client, async move { asked.list_locks(pattern).await }, interrupted)
+    let asked = Arc::clone(listing);
+    drive_of(listing.client(), async move { asked.page().await }, interrupted)
 }
 
 /// Waits until a lock is free, without taking it; see [`Redlock::wait_free`]. Calls `interrupted` as [`inspect`] does.

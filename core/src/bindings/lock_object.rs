@@ -26,6 +26,7 @@ use once_cell::race::OnceBox;
 use tokio::runtime::Id;
 
 use crate::acquire::thread::{Caller, Stop, acquire_unless, drive_unless};
+use crate::api::client::Redlock;
 use crate::api::inspect;
 use crate::api::lock::{Lock, ignore_unconfirmed};
 use crate::error::{Error, ErrorKind, LostReason, Waited};
@@ -43,6 +44,11 @@ use crate::sys::log::log;
 
 /// The timeout of one call: left out (the lock's own timeout applies), none (the call waits for ever), or a duration.
 pub type Timeout = Option<Option<Duration>>;
+
+/// Makes the lock of the terms of an election.
+pub fn term(client: &Redlock, name: &[u8]) -> Lock {
+    Lock::new(Arc::clone(client.session()), Shape::Term(name.into()))
+}
 
 /// One lock object.
 pub struct LockObject {
@@ -407,8 +413,8 @@ impl LockObject {
     ///
     /// # Errors
     ///
-    /// `not_held`, those of [`crate::Guard::detach_for`], and `invalid_argument` in a protocol whose keys do not show their
-    /// owner.
+    /// `not_held`, those of [`crate::Guard::detach_for`], and `invalid_argument` for the term of an election, and in a
+    /// protocol whose keys do not show their owner.
     pub fn detach<E>(
         &self,
         ttl: Option<Duration>,
@@ -560,7 +566,7 @@ impl LockObject {
 
     /// Begins to detach the lock, after an extension to `ttl` if there is one.
     pub(crate) fn detaching(&self, pid: Pid, ttl: Option<Duration>) -> Result<Extension, Error> {
-        self.check_allowed(pid, Protocol::allows_detach)?;
+        self.spec(pid)?.allows_detach()?;
         self.extension_of(pid, ttl)
     }
 

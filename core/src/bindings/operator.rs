@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::api::client::Redlock;
 use crate::api::lock::Lock;
-pub use crate::api::operator::{Holding, Names, Removal, holding, inspect_all, scan};
+pub use crate::api::listing::Walk;
+pub use crate::api::operator::{Holding, Removal, holding};
 use crate::api::wait_free;
 pub use crate::api::wait_free::AWAY_MOST;
 use crate::error::Error;

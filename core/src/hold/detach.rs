@@ -57,6 +57,7 @@ impl Detaching {
 /// Detaches the lock, after one extension to `ttl` if there is one. The ttl of renewals stays as it was.
 /// Runs on the caller's runtime, or else in the background.
 pub(crate) async fn detach(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detaching, Error> {
+    lease.context.spec.allows_detach()?;
     lease.remaining()?;
     if Handle::try_current().is_ok() {
         return detach_here(lease, ttl).await;

@@ -486,10 +486,9 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// `lost` and `not_held`; `invalid_argument` in a protocol whose keys do not show their owner.
+    /// `lost` and `not_held`.
     pub(crate) fn begin_detach(&self, ttl: Duration) -> Result<(Claim, Detached), Error> {
         let LockContext { process, spec, .. } = &self.context;
-        spec.settings.protocol.allows_detach().map_err(|error| error.with_name(spec.name.bytes()))?;
         let (now, wall) = (self.now(), process.clock.wall_micros());
         let mut state = self.state();
         match &state.phase {
@@ -499,7 +498,7 @@ impl Lease {
             Phase::Released => return Err(self.error(ErrorKind::NotHeld)),
         }
         let (level, kept_until) = (state.level, state.kept_until);
-        let Ownership::Fenced(claim) = self.leave(state) else { unreachable!("the protocol allows it") };
+        let Ownership::Fenced(claim) = self.leave(state) else { unreachable!("it was allowed") };
         self.meter.detach(process, now);
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let detached = Detached {

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::address::Origin;
+use crate::error::Error;
 use crate::net::connections::Connections;
-use crate::options::Settings;
+use crate::options::{Protocol, Settings};
 use crate::process::Process;
 use crate::process::nodes::NodeSet;
 use crate::process::shutdown::Ending;
@@ -25,6 +26,8 @@ pub(crate) struct Spec {
     /// The keys; of a semaphore, those of its first slot.
     pub(crate) keys: Arc<Keys>,
     pub(crate) settings: Settings,
+    /// Whether it is the term of an election.
+    pub(crate) is_term: bool,
     /// The detached lock to attach, instead of an acquire.
     pub(crate) detached: Option<Arc<Detached>>,
     /// Where its client has the addresses from, for errors.
@@ -35,6 +38,19 @@ impl Spec {
     /// Returns the name without the client's prefix, or the names joined.
     pub(crate) fn given_name(&self) -> &[u8] {
         self.names.given(self.prefix)
+    }
+
+    /// Refuses to detach the lock if that makes no sense: its keys do not show their owner, or its election would not
+    /// know of the new one.
+    pub(crate) fn allows_detach(&self) -> Result<(), Error> {
+        let refused = if self.settings.protocol == Protocol::Setnx {
+            "detach is not available with protocol \"setnx\""
+        } else if self.is_term {
+            "detach is not available for the term of an election; stop the election, so that another candidate leads"
+        } else {
+            return Ok(());
+        };
+        Err(Error::invalid(refused).with_name(self.name.bytes()))
     }
 
     /// Returns each name without the client's prefix.

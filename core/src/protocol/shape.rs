@@ -23,6 +23,8 @@ pub(crate) const LOOK_MOST: u32 = 128;
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
     One(Arc<[u8]>),
+    /// The same, as the term of an election.
+    Term(Arc<[u8]>),
     /// All of these names, in their order and each once, and what is shown of them.
     All(Arc<[Listed]>, Arc<[u8]>),
     /// One of the permits of the semaphore with this name.
@@ -76,6 +78,11 @@ impl Shape {
         if self.is_shared() { self } else { Self::Shared(Box::new(self)) }
     }
 
+    /// Returns whether the lock is the term of an election.
+    pub(crate) fn is_term(&self) -> bool {
+        matches!(self, Self::Term(_))
+    }
+
     /// Returns the shape of the detached lock with this text, for a client with this `prefix`.
     pub(crate) fn of_detached(text: &str, prefix: &[u8]) -> Self {
         const FOREIGN: &str = " is of a client with another prefix of names; attach it with one that has the same";
@@ -122,14 +129,14 @@ impl Shape {
         match self {
             Self::Shared(_) => true,
             Self::Detached(shape, _) => shape.is_shared(),
-            Self::One(_) | Self::All(..) | Self::Semaphore(..) => false,
+            Self::One(_) | Self::Term(_) | Self::All(..) | Self::Semaphore(..) => false,
         }
     }
 
     /// Returns the names, as given.
     pub(crate) fn names(&self) -> Vec<&[u8]> {
         match self {
-            Self::One(name) | Self::Semaphore(name, _) => vec![name],
+            Self::One(name) | Self::Term(name) | Self::Semaphore(name, _) => vec![name],
             Self::All(names, _) => names.iter().map(|listed| &*listed.name).collect(),
             Self::Shared(shape) | Self::Detached(shape, _) => shape.names(),
         }
@@ -138,7 +145,7 @@ impl Shape {
     /// Returns the name, or the names joined.
     pub(crate) fn name(&self) -> &[u8] {
         match self {
-            Self::One(name) | Self::Semaphore(name, _) => name,
+            Self::One(name) | Self::Term(name) | Self::Semaphore(name, _) => name,
             Self::All(_, joined) => joined,
             Self::Shared(shape) | Self::Detached(shape, _) => shape.name(),
         }
@@ -149,6 +156,7 @@ impl Shape {
         match self {
             Self::Semaphore(_, permits) => Self::Semaphore(name, *permits),
             Self::One(_) | Self::All(..) => Self::One(name),
+            Self::Term(_) => Self::Term(name),
             Self::Shared(shape) => shape.named(name).shared(),
             Self::Detached(shape, detached) => Self::Detached(Box::new(shape.named(name)), detached.clone()),
         }
@@ -169,7 +177,7 @@ impl Shape {
             Name::parse(if prefix.is_empty() { Arc::clone(name) } else { [prefix, name].concat().into() })
         };
         match self {
-            Self::One(name) => checked(name).map(Names::One).map_err(WrongName::alone),
+            Self::One(name) | Self::Term(name) => checked(name).map(Names::One).map_err(WrongName::alone),
             Self::Semaphore(name, permits) => {
                 if !(1..=PERMITS_MOST).contains(permits) {
                     let rest = format!(" is {permits}, but must be from 1 to {PERMITS_MOST}");
@@ -194,6 +202,7 @@ impl Shape {
             Self::Shared(shape) => match &**shape {
                 Self::One(name) => checked(name).map(Names::Shared).map_err(WrongName::alone),
                 Self::Semaphore(..) => Err(unshared("a semaphore; remove it")),
+                Self::Term(_) => Err(unshared("an election; remove it")),
                 Self::All(..) | Self::Shared(_) => Err(unshared("several names; remove it, or lock one name")),
                 Self::Detached(..) => Err(unshared("attach: it is in the text; remove it")),
             },

@@ -7,9 +7,9 @@ use std::time::Duration;
 use redlock::bindings::options::{OPTIONS, Scope};
 use redlock::{
     Builder, Credentials, DetachedLock, Diagnosis, Election, Error, ErrorKind, Finding, Guard, IntoNodes, Leader,
-    Level, Lock, LockState, LockView, Login, LostReason, Metric, MetricKind, NodeAnswer, NodeState, NodeView, Point,
-    PointValue, Redlock, SetnxGuard, SetnxLock, Stats, blocking, count_by_name, publish_metrics, shutdown,
-    shutdown_async, stats, testing,
+    Level, Lock, LockListing, LockState, LockView, Login, LostReason, Metric, MetricKind, NodeAnswer, NodeState,
+    NodeView, Point, PointValue, Redlock, SetnxGuard, SetnxLock, Stats, blocking, count_by_name, publish_metrics,
+    shutdown, shutdown_async, stats, testing,
 };
 use serde_json::Value;
 
@@ -147,7 +147,8 @@ async fn client_and_lock() -> Result<(), Error> {
     Guard::extend_for(&guard, Duration::from_secs(20)).await?;
     let lost = Guard::lost(&guard);
     drop::<LockView>(Redlock::inspect(&redlock, "async").await?);
-    drop::<Vec<LockView>>(Redlock::list_locks(&redlock, "*").await?);
+    let mut listed: LockListing = Redlock::list_locks(&redlock, "*");
+    drop::<Option<LockView>>(LockListing::next(&mut listed).await?);
     let _: bool = Redlock::wait_free(&redlock, "other", Some(Duration::ZERO)).await?;
     drop::<Option<LockView>>(Redlock::break_lock(&redlock, "other", Some(1)).await?);
     drop::<Vec<Diagnosis>>(Redlock::diagnose(&redlock).await?);
@@ -320,7 +321,8 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     drop::<Option<Error>>(blocking::Guard::wait_lost(&guard, Duration::ZERO));
     let view: LockView = blocking::Redlock::inspect(&redlock, "blocking")?;
     let _: &'static str = LockState::as_str(view.state);
-    drop::<Vec<LockView>>(blocking::Redlock::list_locks(&redlock, "*")?);
+    let listed: blocking::LockListing = blocking::Redlock::list_locks(&redlock, "*");
+    drop::<Vec<LockView>>(listed.collect::<Result<_, Error>>()?);
     let _: bool = blocking::Redlock::wait_free(&redlock, "other", None)?;
     drop::<Option<LockView>>(blocking::Redlock::break_lock(&redlock, "other", None)?);
     let diagnoses: Vec<Diagnosis> = blocking::Redlock::diagnose(&redlock)?;

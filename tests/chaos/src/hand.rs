@@ -11,14 +11,15 @@ use serde_json::json;
 use crate::Fault;
 use crate::asked::{Asked, SHORT};
 use crate::campaign::campaign;
+use crate::hand_over::{hand_over, take};
 use crate::hold::{Call, Hold, complain};
 use crate::journal::now_ns;
 use crate::store::Store;
 use crate::worker::{Epoch, Shape, Way, Worker};
 
-const BUSY: Duration = Duration::from_millis(50);
+pub(crate) const BUSY: Duration = Duration::from_millis(50);
 /// How often a holder asks whether it still holds the lock.
-const LOOK: Duration = Duration::from_millis(20);
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 /// The pause after a failed call, so that an outage does not cause a storm.
 const BREATH: Duration = Duration::from_millis(50);
 
@@ -27,7 +28,7 @@ pub(crate) struct Hand {
     pub(crate) redlock: Client,
     pub(crate) client: String,
     number: usize,
-    store: Store,
+    pub(crate) store: Store,
     pub(crate) rng: Rng,
 }
 
@@ -68,6 +69,9 @@ impl Hand {
 
     /// Uses one lock in one way.
     async fn turn(&mut self, epoch: &Epoch) {
+        if take(self, epoch).await {
+            return;
+        }
         let asked = Asked::draw(&mut self.rng, epoch, self.worker.ttl(), self.worker.args.fault);
         if asked.shape == Shape::Term {
             campaign(self, &asked).await;
@@ -104,6 +108,10 @@ impl Hand {
         };
         let mut hold = Hold::begin(&self.worker, &self.client, asked, asked_ns, guard.lend());
         self.work(&mut hold, guard.lend(), || false).await;
+        if asked.way == Way::Hand && !hold.lost {
+            hand_over(self, &mut hold, guard).await;
+            return true;
+        }
         let asked_ns = hold.releasing();
         if asked.way == Way::Block {
             let check = guard.check();

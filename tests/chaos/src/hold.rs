@@ -75,6 +75,18 @@ impl Hold {
         }
     }
 
+    /// Records that the lock is detached, and lasts until then, also if the process ends.
+    pub(crate) fn detached(&mut self, asked_ns: u64, until_ns: u64) {
+        self.extended(asked_ns, until_ns);
+        let line = json!({"event": "releasing", "client": self.client, "at_ns": until_ns});
+        self.worker.journal.write(&line);
+    }
+
+    /// Records that the lock was not detached.
+    pub(crate) fn detach_failed(&mut self, asked_ns: u64, error: &Error) {
+        self.failed("extend", asked_ns, error);
+    }
+
     /// Records that the release begins. This ends the hold even if the process does not see the call return.
     pub(crate) fn releasing(&self) -> u64 {
         let at_ns = now_ns();
@@ -201,6 +213,6 @@ pub(crate) fn complain(worker: &Worker, client: &str, call: &str, error: &Error)
     }));
 }
 
-fn nanos(duration: Duration) -> u64 {
+pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("less than 500 years")
 }

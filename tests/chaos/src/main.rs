@@ -4,6 +4,7 @@
 mod asked;
 mod campaign;
 mod hand;
+mod hand_over;
 mod heard;
 mod hold;
 mod journal;

@@ -27,6 +27,32 @@ impl Store {
         self.ask(&format!("write {name} {fence} {} {value}", self.client));
     }
 
+    /// Offers a detached lock to hands of other languages.
+    pub(crate) fn give(&mut self, until_ns: u64, shape: &str, text: &str) {
+        self.ask(&format!("give {} rust {until_ns} {shape} {text}", self.client));
+    }
+
+    /// Returns what became of the offer.
+    pub(crate) fn given(&mut self) -> String {
+        self.ask(&format!("given {}", self.client)).trim().to_owned()
+    }
+
+    /// Ends the offer, unless it is taken.
+    pub(crate) fn withdraw(&mut self) -> bool {
+        self.ask(&format!("withdraw {}", self.client)).trim() == "withdrawn"
+    }
+
+    /// Returns what another language offers: its giver, until when it lives, its shape, and the text.
+    pub(crate) fn take(&mut self) -> Option<String> {
+        let offered = self.ask("take rust").trim().to_owned();
+        offered.contains(' ').then_some(offered)
+    }
+
+    /// Tells the giver what became of its lock.
+    pub(crate) fn finished(&mut self, giver: &str, state: &str) {
+        self.ask(&format!("done {giver} {state}"));
+    }
+
     fn ask(&mut self, line: &str) -> String {
         let mut answer = String::new();
         // At once, as the store reads it.

@@ -40,6 +40,11 @@ impl Epoch {
         chosen(&self.shapes, unit)
     }
 
+    /// Whether locks are handed over.
+    pub(crate) fn hands_over(&self) -> bool {
+        self.ways.contains_key(&Way::Hand)
+    }
+
     /// What to do next; `unit` is random.
     pub(crate) fn way(&self, unit: f64) -> Way {
         chosen(&self.ways, unit)
@@ -79,6 +84,7 @@ pub(crate) enum Way {
     Manual,
     Lease,
     Stale,
+    Hand,
 }
 
 /// What all hands share.

@@ -1,8 +1,8 @@
 """A driver with one planted fault, which the suite must find. Without a fault it passes the same test cases.
 
 It has its own locks, in both protocols and of every shape, instead of Python's; see test_suite_bites.py. They are in
-faulty_locks.py, faulty_readers.py and faulty_shapes.py. A fault is a row of `FAULTS`. The defaults of `Rules` are
-right, and the row says what is different.
+faulty_locks.py, faulty_readers.py, faulty_shapes.py and faulty_hand_over.py. A fault is a row of `FAULTS`. The defaults
+of `Rules` are right, and the row says what is different.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.driver import table
+from conformance.drivers import faulty_hand_over as hand_over
 from conformance.drivers import faulty_readers as readers
 from conformance.drivers.faulty_locks import POLL_S, Client, Json, Lock, LockError, SetnxLock, seconds
 from conformance.drivers.faulty_shapes import Election, Slot, several, slot_key, view_of_slots
@@ -248,6 +249,11 @@ class Rules:
     campaigns_again: bool = True
     tells_failure: bool = True
     shows_term: Callable[[int], bool] = lambda nodes: nodes == 1
+    detaches_term: bool = False
+    rekey: str = hand_over.REKEY
+    attached_token: Callable[[str, str], str] = lambda _, fresh: fresh
+    attached_fence: Callable[[int], int] = lambda fence: fence
+    keys_back: bool = True
 
 
 FAULTS = {
@@ -505,6 +511,16 @@ FAULTS = {
     "late-stop": Rules(stop_s=2.5),
     # The failure of a body does not come out.
     "untold-failure": Rules(tells_failure=False),
+    # The lock of a term is handed over.
+    "detached-term": Rules(detaches_term=True),
+    # An attachment keeps the token of the former holder.
+    "kept-token": Rules(attached_token=lambda former, _: former),
+    # An attachment counts a key that another one has by now.
+    "any-token": Rules(rekey=hand_over.REKEY.replace("token ~= ARGV[2] and token ~= ARGV[1]", "not token")),
+    # An attachment is a hold of its own.
+    "second-fence": Rules(attached_fence=lambda fence: fence + 1),
+    # An attachment that fails keeps the keys that it has.
+    "no-key-back": Rules(keys_back=False),
     # In the SETNX protocol an acquire overwrites the key of a holder.
     "setnx-two-holders": Rules(setnx_acquire=SETNX_ACQUIRE.replace("now <= ends", "false")),
     # A lock is taken over in the last second in which another owner still holds it.
@@ -550,6 +566,9 @@ def perform(  # noqa: PLR0911
             return keep(Client(rules, request["nodes"], request["options"]))
         case "lock" | "lock_all" | "semaphore" | "election":
             return keep(made(kept[request["client"]], request))
+        case "attach":
+            lock = hand_over.attach(kept[request["client"]], request["text"], request["options"])
+            return {**keep(lock), **lock.state()}
         case "inspect" | "inspect_semaphore":
             return look(kept[request["client"]], request)
         case "stats":
@@ -592,7 +611,7 @@ def elect(election: Election, request: Json) -> Json:
     """Performs a request about an election."""
     match request["op"]:
         case "run":
-            return election.run(lingers=request["lingers"])
+            return election.run(lingers=request["lingers"], detaches=request["detaches"])
         case "terms":
             return {"terms": election.terms, "stopped": election.stopped.is_set()}
         case "end_term":
@@ -612,6 +631,8 @@ def perform_on(lock: Lock, request: Json, cancelled: threading.Event) -> Json:
             timeout_s = seconds(request["timeout_ms"]) if "timeout_ms" in request else own
             acquired = lock.acquire(timeout_s, cancelled)
             return {"cancelled": True} if cancelled.is_set() else {"acquired": acquired, **lock.state()}
+        case "detach":
+            return {"text": hand_over.detach(lock, seconds(request.get("ttl_ms")))}
         case "extend":
             lock.extend(seconds(request.get("ttl_ms")))
         case "release" | "leave":

@@ -196,12 +196,12 @@ class Election:
         self.stopped.set()
         later(self.rules.stop_s, self.stops.set)
 
-    def run(self, *, lingers: bool) -> Json:
+    def run(self, *, lingers: bool, detaches: bool) -> Json:
         """Campaigns, and leads until its body has returned or failed."""
         while not self.stops.is_set() and self.lock.acquire(self.rules.campaign_s(self.lock.timeout_s), self.stops):
             if self.stops.is_set():
                 break
-            how = self.lead(lingers=lingers)
+            how = self.lead(lingers=lingers, detaches=detaches)
             number = self.lock.fence
             # What is left of a lost term is released, too.
             with contextlib.suppress(LockError):
@@ -214,10 +214,12 @@ class Election:
                 break
         return {"result": None}
 
-    def lead(self, *, lingers: bool) -> str:
+    def lead(self, *, lingers: bool, detaches: bool) -> str:
         """Leads for one term. Returns how it has ended."""
         self.end, how = Future(), "cut"
         self.terms.append({"fence": self.lock.fence, "began_ns": now_ns(), "over_ns": None, "how": None})
+        if detaches:
+            self.terms[-1]["detach"] = None if self.rules.detaches_term else "invalid_argument"
         while self.lock.remaining_s and not self.stops.is_set() and not self.end.done():
             time.sleep(POLL_S)
         if self.end.done():

@@ -98,8 +98,12 @@ const ops = {
     const views = await clients.get(client).inspectSemaphore(Buffer.from(name, "hex"), permits);
     return { views: views.map(viewed) };
   },
-  async list_locks({ client, name }) {
-    return { views: (await clients.get(client).listLocks(Buffer.from(name, "hex"))).map(viewed) };
+  async list_locks({ client, name, most }) {
+    const views = [];
+    for await (const view of clients.get(client).listLocks(Buffer.from(name, "hex"))) {
+      if (views.push(viewed(view)) === most) break;
+    }
+    return { views };
   },
   async wait_free({ id, client, name, timeout_ms }) {
     const abort = new AbortController();
@@ -119,8 +123,8 @@ const ops = {
   election({ client, name, options }) {
     return keep(candidates, new Candidate(clients.get(client).election(Buffer.from(name, "hex"), camelCase(options))));
   },
-  async run({ election, lingers }) {
-    return await candidates.get(election).run(lingers);
+  async run({ election, lingers, detaches }) {
+    return await candidates.get(election).run(lingers, detaches);
   },
   terms({ election }) {
     const candidate = candidates.get(election);
@@ -188,6 +192,9 @@ const asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
 
 class BodyError extends Error {}
 
+/** The ttl of a detached term. */
+const DETACHED_MS = 60_000;
+
 /** A candidate of an election, whose body lasts until the test ends it. */
 class Candidate {
   terms = [];
@@ -196,9 +203,9 @@ class Candidate {
     this.election = election;
   }
 
-  async run(lingers) {
+  async run(lingers, detaches) {
     try {
-      const result = await this.election.run((signal, lock) => this.#body(signal, lock, lingers));
+      const result = await this.election.run((signal, lock) => this.#body(signal, lock, lingers, detaches));
       return { result: result ?? null };
     } catch (error) {
       if (error instanceof BodyError) return { failed: true };
@@ -206,7 +213,7 @@ class Candidate {
     }
   }
 
-  async #body(signal, lock, lingers) {
+  async #body(signal, lock, lingers, detaches) {
     const term = { fence: lock.fence, began_ns: now(), over_ns: null, how: null };
     this.terms.push(term);
     const ended = new Promise((resolve) => {
@@ -216,6 +223,7 @@ class Candidate {
       signal.addEventListener("abort", () => resolve("cut"), { once: true });
       if (signal.aborted) resolve("cut");
     });
+    if (detaches) term.detach = await lock.detach(DETACHED_MS).catch(({ code }) => code);
     const how = await Promise.race([ended, cut]);
     Object.assign(term, { over_ns: now(), how });
     if (how === "cut" && lingers) await ended;

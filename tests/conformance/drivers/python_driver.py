@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -15,7 +16,7 @@ import math
 import sys
 import threading
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from concurrent import futures
 from datetime import timedelta
 from functools import partial
@@ -31,6 +32,8 @@ from support.clock import now_ns
 Json = dict[str, Any]
 
 POLL_S = 0.005
+DETACHED_S = 60
+"""The ttl of a detached term."""
 
 
 class Driver:
@@ -154,7 +157,7 @@ class Driver:
         candidate = self.candidates[of["election"]]
         match op:
             case "run":
-                candidate.lingers = of["lingers"]
+                candidate.lingers, candidate.detaches = of["lingers"], of["detaches"]
                 return await candidate.run()
             case "terms":
                 return {"terms": candidate.terms, "stopped": candidate.election.stopped}
@@ -209,11 +212,20 @@ async def operate(client: Any, op: str, /, **of: Any) -> Json:
     """Performs what is about locks of others."""
     name = bytes.fromhex(of["name"])
     if op == "list_locks":
-        return {"views": [viewed(view) for view in await done(client.list_locks(name))]}
+        held = client.list_locks(name)
+        views: list[Json] = []
+        while len(views) < of["most"] and (view := await following(held)) is not None:
+            views.append(viewed(view))
+        return {"views": views}
     if op == "wait_free":
         return {"free": await done(client.wait_free(name, seconds(of["timeout_ms"])))}
     view = await done(client.break_lock(name, of["slot"]))
     return {"views": [viewed(view)] if view else []}
+
+
+async def following(views: Any) -> Any:
+    """The next of what is iterated over, or None."""
+    return await anext(views, None) if hasattr(views, "__anext__") else next(views, None)
 
 
 class BodyError(Exception):
@@ -227,7 +239,7 @@ class Candidate:
         self.election = election
         self.body = self.wait if is_async else self.poll
         self.terms: list[Json] = []
-        self.lingers = False
+        self.lingers = self.detaches = False
         self.end = futures.Future[bool]()
         """The end of the present term: whether its body fails."""
 
@@ -241,6 +253,9 @@ class Candidate:
     def poll(self, lock: Any) -> Any:
         """The body of the blocking face, which nothing ends from outside."""
         self.begin(lock)
+        if self.detaches:
+            with self.refused():
+                lock.detach(ttl=DETACHED_S)
         while lock.held and not self.election.stopped:
             if futures.wait([self.end], POLL_S).done:
                 return self.over()
@@ -252,6 +267,9 @@ class Candidate:
     async def wait(self, lock: Any) -> Any:
         """The body of the asynchronous face."""
         self.begin(lock)
+        if self.detaches:
+            with self.refused():
+                await lock.detach(ttl=DETACHED_S)
         try:
             # The wait for the end of the term goes on if it is cancelled.
             await asyncio.shield(asyncio.wrap_future(self.end))
@@ -266,6 +284,14 @@ class Candidate:
         """A term begins."""
         self.end = futures.Future()
         self.terms.append({"fence": lock.fence, "began_ns": now_ns(), "over_ns": None, "how": None})
+
+    @contextlib.contextmanager
+    def refused(self) -> Iterator[None]:
+        """Tells whether the term could be handed over."""
+        try:
+            yield
+        except redlock.RedlockError as error:
+            self.terms[-1]["detach"] = error.code
 
     def over(self) -> Any:
         """The test has ended the term."""

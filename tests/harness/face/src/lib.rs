@@ -144,9 +144,20 @@ impl Client {
         call!(self, client => client.inspect_semaphore(name, permits))
     }
 
-    /// Lists the locks that are held and match a pattern.
-    pub async fn list_locks(&self, pattern: impl AsRef<[u8]>) -> Result<Vec<LockView>, Error> {
-        call!(self, client => client.list_locks(pattern))
+    /// Lists up to so many of the locks that are held and match a pattern.
+    pub async fn list_locks(&self, pattern: impl AsRef<[u8]>, most: usize) -> Result<Vec<LockView>, Error> {
+        match self {
+            Face::Async(client) => {
+                let (mut held, mut views) = (client.list_locks(pattern), Vec::new());
+                while views.len() < most
+                    && let Some(view) = held.next().await?
+                {
+                    views.push(view);
+                }
+                Ok(views)
+            }
+            Face::Blocking(client) => client.list_locks(pattern).take(most).collect(),
+        }
     }
 
     /// Waits until a lock is free.

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use face::{Election, Face};
-use redlock::{Error, Guard, blocking};
+use redlock::{DetachedLock, Error, Guard, blocking};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -14,6 +14,9 @@ use crate::json::now_ns;
 
 /// How often the body of the blocking face looks whether it leads.
 const POLL: Duration = Duration::from_millis(5);
+
+/// The ttl of a detached term.
+const DETACHED: Duration = Duration::from_mins(1);
 
 pub(crate) struct Candidate {
     pub(crate) election: Election,
@@ -39,19 +42,22 @@ impl Candidate {
         self.ended.notify_one();
     }
 
-    /// Campaigns and leads until the end; panics if the body fails.
-    pub(crate) async fn run(&self, lingers: bool) -> Result<Option<u64>, Error> {
+    /// Campaigns and leads until the end; panics if the body fails. A body that `detaches` first tries to hand its term over.
+    pub(crate) async fn run(&self, lingers: bool, detaches: bool) -> Result<Option<u64>, Error> {
         match &self.election {
-            Face::Async(election) => election.run(async |guard: &Guard| self.wait(guard.fence()).await).await,
+            Face::Async(election) => election.run(async |guard: &Guard| self.wait(guard, detaches).await).await,
             Face::Blocking(election) => {
-                Ok(election.run(|guard: &blocking::Guard| self.poll(guard, lingers))?.flatten())
+                Ok(election.run(|guard: &blocking::Guard| self.poll(guard, lingers, detaches))?.flatten())
             }
         }
     }
 
     /// The body of the async face.
-    async fn wait(&self, fence: u64) -> u64 {
-        let term = self.begin(fence);
+    async fn wait(&self, guard: &Guard, detaches: bool) -> u64 {
+        let term = self.begin(guard.fence());
+        if detaches {
+            term.detached(guard.detach_for(DETACHED).await);
+        }
         loop {
             if let Some(fails) = self.take_end() {
                 return term.over(fails);
@@ -61,8 +67,11 @@ impl Candidate {
     }
 
     /// The body of the blocking face, which nothing ends from outside.
-    fn poll(&self, guard: &blocking::Guard, lingers: bool) -> Option<u64> {
+    fn poll(&self, guard: &blocking::Guard, lingers: bool, detaches: bool) -> Option<u64> {
         let term = self.begin(guard.fence());
+        if detaches {
+            term.detached(guard.detach_for(DETACHED));
+        }
         while guard.is_held() && !self.election.is_stopped() {
             if let Some(fails) = self.take_end() {
                 return Some(term.over(fails));
@@ -99,6 +108,12 @@ struct Term<'a> {
 }
 
 impl Term<'_> {
+    /// Tells what became of the attempt to hand it over.
+    fn detached(&self, tried: Result<DetachedLock, Error>) {
+        let mut terms = self.candidate.lock_terms();
+        terms.last_mut().expect("this one")["detach"] = tried.err().map(|error| error.code()).into();
+    }
+
     /// Ends as the test says; returns the result of the body.
     fn over(mut self, fails: bool) -> u64 {
         self.how = if fails { "failed" } else { "returned" };

@@ -20,6 +20,7 @@ pub(crate) struct Request {
     pub(crate) election: u64,
     pub(crate) fail: bool,
     pub(crate) lingers: bool,
+    pub(crate) detaches: bool,
     pub(crate) nodes: Option<Vec<String>>,
     pub(crate) options: Map<String, Value>,
     pub(crate) ttl_ms: Option<f64>,

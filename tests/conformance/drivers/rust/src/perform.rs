@@ -304,14 +304,15 @@ fn state(lock: u64) -> Value {
 }
 
 /// Campaigns and leads. A body that fails panics, so it runs apart.
-async fn run(face: Which, candidate: Arc<Candidate>, lingers: bool) -> Result<Value, Failure> {
+async fn run(face: Which, candidate: Arc<Candidate>, request: &Request) -> Result<Value, Failure> {
+    let (lingers, detaches) = (request.lingers, request.detaches);
     let outcome = match face {
         Face::Async(()) if lingers => return Err("a body that is dropped does not linger".into()),
         Face::Async(()) => {
             let runtime = Handle::current();
-            spawn_blocking(move || runtime.block_on(candidate.run(false))).await.ok()
+            spawn_blocking(move || runtime.block_on(candidate.run(false, detaches))).await.ok()
         }
-        Face::Blocking(()) => catch_unwind(AssertUnwindSafe(|| now(candidate.run(lingers)))).ok(),
+        Face::Blocking(()) => catch_unwind(AssertUnwindSafe(|| now(candidate.run(lingers, detaches)))).ok(),
     };
     Ok(match outcome {
         Some(result) => json!({"result": result?}),
@@ -339,7 +340,7 @@ async fn look(request: &Request) -> Result<Value, Failure> {
             json!({"views": views.iter().map(viewed).collect::<Vec<_>>()})
         }
         "list_locks" => {
-            let views = client.list_locks(request.name()).await?;
+            let views = client.list_locks(request.name(), request.most).await?;
             json!({"views": views.iter().map(viewed).collect::<Vec<_>>()})
         }
         "wait_free" => {
@@ -363,7 +364,7 @@ async fn elect(face: Which, request: &Request) -> Result<Value, Failure> {
     }
     let candidate = CANDIDATES.of(request.election)?;
     Ok(match request.op.as_str() {
-        "run" => return run(face, candidate, request.lingers).await,
+        "run" => return run(face, candidate, request).await,
         "terms" => json!({"terms": candidate.terms(), "stopped": candidate.election.is_stopped()}),
         "end_term" => {
             candidate.end(request.fail);
