@@ -78,7 +78,9 @@
 //! # Features
 //!
 //! - `testing`: servers in memory that do what a test says, and locks that are lost on demand.
-//! - `metrics`: `publish_metrics`, for programs that export through the crate `metrics`.
+//! - `redis-1`: the address of a node from a `redis::ConnectionInfo`.
+//! - `serde`: views, findings, answers and metrics can be serialized.
+//! - `metrics-0_24`: `publish_metrics`, for programs that export through the crate `metrics`.
 //! - `cli`: the program `redlock`.
 //!
 //! Nodes such as `memory://tests` need no server and no feature.
@@ -101,6 +103,7 @@
 //! [moving]: guide::moving
 //! [options]: https://redlock-rs.github.io/redlock/latest/reference/options/
 //! [safe]: https://redlock-rs.github.io/redlock/latest/concepts/is-redlock-safe/
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 // Five files to read first: acquire/mod.rs, acquire/attempt.rs, protocol/quorum.rs, net/round.rs and hold/lease.rs.
@@ -136,14 +139,16 @@ pub use api::diagnose::Diagnosis;
 pub use api::election::{Election, Leader};
 pub use api::guard::{DetachedLock, Guard};
 pub use api::inspect::{LockView, NodeState, NodeView};
-pub use api::lock::Lock;
-#[cfg(feature = "metrics")]
+pub use api::lock::{Fixed, Lock, Named};
+#[cfg(feature = "metrics-0_24")]
 pub use api::publish::publish_metrics;
+#[cfg(feature = "redis-1")]
+pub use api::redis_1::NodeAddress;
 pub use api::setnx::{SetnxGuard, SetnxLock};
 pub use api::shutdown::{shutdown, shutdown_async};
 pub use api::stats::{Metric, MetricKind, Point, PointValue, Stats, count_by_name, stats};
 pub use credentials::{Credentials, Login};
-pub use error::{Error, ErrorKind, LostReason, NodeAnswer};
+pub use error::{AnswerKind, Error, ErrorKind, LostReason, NodeAnswer};
 pub use protocol::diagnosis::{Finding, Level};
 pub use protocol::quorum::LockState;
 

@@ -21,7 +21,8 @@ use tokio::runtime::Handle;
 
 use crate::api::client::Redlock;
 use crate::api::inspect::{Answer, LockView, Seen, unknown, view};
-use crate::error::{Error, ErrorKind, NodeAnswer};
+use crate::error::{AnswerKind, Error, ErrorKind, NodeAnswer};
+use crate::net::ballots::HELD;
 use crate::net::connections::Connections;
 use crate::net::failure::Failure;
 use crate::net::node::Connection;
@@ -35,6 +36,7 @@ use crate::protocol::quorum::{LockState, quorum};
 use crate::protocol::request::Reply;
 use crate::protocol::shape::{PERMITS_MOST, Shape};
 use crate::sys::clock::{Clock, Moment};
+use crate::sys::current_runtime;
 use crate::sys::future::join_all;
 
 /// How many steps a second a scan has, if its rate allows for it: short ones, because a server does nothing else in one.
@@ -118,7 +120,7 @@ impl Redlock {
         &self,
         call: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        if Handle::try_current().is_ok() {
+        if current_runtime::current()?.is_some() {
             return call.await;
         }
         let (process, _) = self.session().nodes()?;
@@ -172,8 +174,7 @@ impl Names {
         // Without the refusals nothing would be missing.
         let is_forbidden = failed.len() - refused.len() <= may_fail;
         let lacks_right = refused.iter().any(|(_, why)| matches!(why, Failure::Forbidden(code) if &**code == "NOPERM"));
-        let answer = |(node, why): &(String, Failure)| NodeAnswer { node: node.clone(), answer: why.to_string() };
-        self.unscanned = failed.iter().map(answer).collect();
+        self.unscanned = failed.iter().map(|(node, why)| why.of_node(node.clone())).collect();
         let (kind, message) = match (is_forbidden, lacks_right) {
             (true, true) => (ErrorKind::Forbidden, "no right to SCAN, which a list needs; grant +scan"),
             (true, false) => (ErrorKind::Forbidden, "the nodes refuse this login; check user and password"),
@@ -440,8 +441,7 @@ impl Holding {
             let waiting = |reply: &Reply| if let Reply::Deleted { waiting } = reply { *waiting } else { 0 };
             let waiting = answers.iter().flatten().map(waiting).max().unwrap_or(0);
             let answer = |(node, answer): (usize, &Result<Reply, Failure>)| {
-                let why = answer.as_ref().err()?.to_string();
-                Some(NodeAnswer { node: address(&self.context.set(), node), answer: why })
+                Some(answer.as_ref().err()?.of_node(address(&self.context.set(), node)))
             };
             let unanswered = answers.iter().enumerate().filter_map(answer).collect();
             let released = Removal::Released { nodes: deleted, waiting, unanswered };
@@ -462,14 +462,15 @@ impl Holding {
         } else {
             (ErrorKind::Unavailable, "no quorum of nodes confirmed that it is deleted; try again")
         };
-        let answer = |(node, answer): (usize, &Result<Reply, Failure>)| NodeAnswer {
-            node: address(&self.context.set(), node),
-            answer: match answer {
-                Ok(Reply::Deleted { .. }) => "deleted".to_owned(),
-                Ok(Reply::Absent) => "free".to_owned(),
-                Ok(_) => "held by another".to_owned(),
-                Err(failure) => failure.to_string(),
-            },
+        let answer = |(node, answer): (usize, &Result<Reply, Failure>)| {
+            let address = address(&self.context.set(), node);
+            let (kind, answer) = match answer {
+                Ok(Reply::Deleted { .. }) => (AnswerKind::Done, "deleted"),
+                Ok(Reply::Absent) => (AnswerKind::Free, "free"),
+                Ok(_) => (AnswerKind::Held, HELD),
+                Err(failure) => return failure.of_node(address),
+            };
+            NodeAnswer { node: address, kind, answer: answer.to_owned() }
         };
         let nodes = answers.iter().enumerate().map(answer).collect();
         Error::new(kind, message).with_name(self.context.spec.name.bytes()).with_nodes(nodes)

@@ -27,8 +27,7 @@ use tokio::runtime::Id;
 
 use crate::acquire::thread::{Caller, Stop, acquire_unless, drive_unless};
 use crate::api::inspect;
-use crate::api::lock::{Lock, ignore_unconfirmed};
-#[cfg(feature = "testing")]
+use crate::api::lock::{Fixed, Lock, ignore_unconfirmed};
 use crate::error::LostReason;
 use crate::error::{Error, ErrorKind, Waited};
 use crate::hold;
@@ -61,7 +60,7 @@ pub struct LockObject {
 /// The name and the options of an object.
 #[derive(Clone)]
 enum Origin {
-    Lock(Box<Lock>),
+    Lock(Box<Lock<Fixed>>),
     /// Another object, whose options were checked, and other names.
     Named(Arc<LockObject>, Shape),
 }
@@ -125,8 +124,8 @@ impl LockObject {
     /// # Errors
     ///
     /// `invalid_argument` for a wrong name or option.
-    pub fn new(lock: Lock) -> Result<Arc<Self>, Error> {
-        let object = Self::of(Origin::Lock(Box::new(lock)), false);
+    pub fn new<Kind>(lock: Lock<Kind>) -> Result<Arc<Self>, Error> {
+        let object = Self::of(Origin::Lock(Box::new(lock.fixed())), false);
         object.context(Pid::now(), None)?;
         Ok(object)
     }
@@ -187,7 +186,7 @@ impl LockObject {
     }
 
     /// Returns the lock that has the options of this object, and perhaps another name.
-    fn lock(&self) -> &Lock {
+    fn lock(&self) -> &Lock<Fixed> {
         match &self.origin {
             Origin::Lock(lock) => lock,
             Origin::Named(template, _) => template.lock(),
@@ -218,7 +217,6 @@ impl LockObject {
     /// # Errors
     ///
     /// `not_held` before an acquire and after a release; `invalid_argument` for an unknown reason.
-    #[cfg(feature = "testing")]
     pub fn lose(&self, reason: &str) -> Result<(), Error> {
         let known = LostReason::ALL.into_iter().find(|known| known.as_str() == reason).ok_or_else(|| {
             let all = LostReason::ALL.map(LostReason::as_str).join(", ");

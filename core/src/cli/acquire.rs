@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use crate::api::client::Redlock;
-use crate::api::lock::Lock;
+use crate::api::lock::{Fixed, Lock};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::{duration, nodes, say};
 
@@ -102,7 +102,7 @@ impl From<crate::error::Error> for Denied {
     }
 }
 
-fn lock(redlock: &Redlock, args: &Args) -> Result<Lock, Denied> {
+fn lock(redlock: &Redlock, args: &Args) -> Result<Lock<Fixed>, Denied> {
     let names = args.names.iter().map(|name| name.as_bytes());
     let lock = match (args.permits, &args.names[..]) {
         (None, _) => redlock.lock_all(names),

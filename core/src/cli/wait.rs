@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use crate::api::client::Redlock;
-use crate::api::lock::Lock;
+use crate::api::lock::{Fixed, Lock};
 use crate::api::wait_free::{AWAY_MOST, wait_free};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::progress::Progress;
@@ -123,9 +123,9 @@ async fn holder(redlock: &Redlock, name: &OsString, args: &Args) -> String {
 }
 
 /// Returns the lock or semaphore with this name.
-fn lock(redlock: &Redlock, name: &OsString, args: &Args) -> Lock {
+fn lock(redlock: &Redlock, name: &OsString, args: &Args) -> Lock<Fixed> {
     match args.permits {
-        None => redlock.lock(name.as_bytes()),
+        None => redlock.lock(name.as_bytes()).into(),
         Some(permits) => redlock.semaphore(name.as_bytes(), permits),
     }
 }

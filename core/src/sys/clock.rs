@@ -5,6 +5,7 @@
 //! promise depends on it while the nodes keep their fence keys.
 
 use std::future::{Future, poll_fn};
+use std::panic::catch_unwind;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,6 +20,13 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::sys::log::log;
+
+/// Returns whether the current runtime has timers. Without them, tokio says so by a panic alone, and its text is on
+/// standard error.
+pub(crate) fn has_timers() -> bool {
+    #[expect(clippy::disallowed_methods, reason = "this file owns sleeping")]
+    catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
+}
 
 /// An instant on the suspend-aware clock, in nanoseconds since an origin that only this process knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

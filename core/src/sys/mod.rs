@@ -4,6 +4,7 @@
 
 pub(crate) mod background;
 pub(crate) mod clock;
+pub(crate) mod current_runtime;
 pub(crate) mod event_loop;
 pub(crate) mod fork;
 pub(crate) mod future;

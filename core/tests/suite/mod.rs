@@ -19,7 +19,7 @@ mod send_sync;
 mod sentinel;
 mod setnx;
 mod single;
-#[cfg(all(feature = "metrics", feature = "testing"))]
+#[cfg(all(feature = "metrics-0_24", feature = "redis-1", feature = "testing"))]
 mod surface;
 #[cfg(feature = "testing")]
 mod testing;

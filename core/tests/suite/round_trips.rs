@@ -7,7 +7,8 @@ use redlock::Redlock;
 async fn a_free_lock_of_any_shape_takes_one_script_to_acquire_and_one_to_release() {
     let server = Server::start();
     let client = Redlock::new(server.url()).unwrap();
-    for lock in [client.lock("foo"), client.lock_all(["foo", "bar", "baz", "qux"]), client.semaphore("pool", 1)] {
+    for lock in [client.lock("foo").into(), client.lock_all(["foo", "bar", "baz", "qux"]), client.semaphore("pool", 1)]
+    {
         // The first time, the server does not know the scripts.
         lock.acquire().await.unwrap().release().await.unwrap();
         let before = server.scripts_asked();

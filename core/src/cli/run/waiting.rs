@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use crate::api::client::Redlock;
 use crate::api::guard::Guard;
 use crate::api::inspect::LockView;
-use crate::api::lock::Lock;
+use crate::api::lock::{Fixed, Lock};
 use crate::cli::duration::shown;
 use crate::cli::exit::Failure;
 use crate::cli::nodes;
@@ -35,7 +35,7 @@ pub(super) enum Waited {
 }
 
 /// Waits for the lock. Ends early for a signal, with nothing left behind.
-pub(super) async fn wait(args: &Args, redlock: &Redlock, lock: &Lock, signals: &mut Signals) -> Waited {
+pub(super) async fn wait(args: &Args, redlock: &Redlock, lock: &Lock<Fixed>, signals: &mut Signals) -> Waited {
     let acquired = async {
         match lock.acquire().await {
             Ok(guard) => Waited::Acquired(guard),
