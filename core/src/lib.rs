@@ -77,13 +77,14 @@
 //!
 //! # Features
 //!
+//! By default `tls`, `cluster`, `sentinel` and `memory`, for the addresses that need them, and `blocking`. Without one of
+//! them, its addresses are refused by its name. Others:
+//!
 //! - `testing`: servers in memory that do what a test says, and locks that are lost on demand.
 //! - `redis-1`: the address of a node from a `redis::ConnectionInfo`.
 //! - `serde`: views, findings, answers and metrics can be serialized.
 //! - `metrics-0_24`: `publish_metrics`, for programs that export through the crate `metrics`.
 //! - `cli`: the program `redlock`.
-//!
-//! Nodes such as `memory://tests` need no server and no feature.
 //!
 //! # Read on
 //!
@@ -104,6 +105,14 @@
 //! [options]: https://redlock-rs.github.io/redlock/latest/reference/options/
 //! [safe]: https://redlock-rs.github.io/redlock/latest/concepts/is-redlock-safe/
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(all(feature = "tls", feature = "cluster", feature = "sentinel", feature = "memory", feature = "blocking")),
+    allow(dead_code, unused_imports, unused_variables, unreachable_code, reason = "it is for what was left out")
+)]
+#![cfg_attr(
+    not(feature = "__bindings"),
+    allow(dead_code, unreachable_pub, unused_imports, reason = "it is for the bindings")
+)]
 #![forbid(unsafe_code)]
 
 // Five files to read first: acquire/mod.rs, acquire/attempt.rs, protocol/quorum.rs, net/round.rs and hold/lease.rs.
@@ -115,6 +124,7 @@ compile_error!("redlock supports Linux and macOS only: it needs a clock that kee
 mod acquire;
 mod address;
 mod api;
+#[cfg(feature = "__bindings")]
 #[doc(hidden)]
 pub mod bindings;
 #[cfg(feature = "cli")]
@@ -133,6 +143,7 @@ mod sys;
 #[cfg(any(feature = "testing", feature = "simulation"))]
 pub mod testing;
 
+#[cfg(feature = "blocking")]
 pub use api::blocking;
 pub use api::client::{Builder, IntoNodes, Redlock};
 pub use api::diagnose::Diagnosis;

@@ -7,7 +7,7 @@
 
 mod faces;
 mod mass;
-#[cfg(feature = "testing")]
+#[cfg(all(feature = "__bindings", feature = "testing"))]
 mod observing;
 #[cfg(feature = "cli")]
 mod operator;

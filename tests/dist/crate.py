@@ -6,7 +6,7 @@ import shutil
 import tarfile
 from pathlib import Path
 
-from dist import legal, stranger
+from dist import cost, legal, stranger
 from dist.platforms import Platform
 from dist.version import ROOT, version
 from dist.workshop import BUILT, LICENCES, MEGABYTE, OUT, STAGE, Artefact, DistError, emptied, run, tools
@@ -26,6 +26,7 @@ def make(_: Platform) -> list[Artefact]:
         packed.extractall(unpacked, filter="data")
     _check(unpacked / f"{NAME}-{version()}")
     legal.write_bom(ROOT / "core" / "Cargo.toml", "core")
+    print(*cost.table(unpacked / f"{NAME}-{version()}"), sep="\n", flush=True)
     artefact.tried.append(_tried(unpacked / f"{NAME}-{version()}"))
     artefact.manuals.add(_manual(unpacked / f"{NAME}-{version()}"))
     return [artefact]

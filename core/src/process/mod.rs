@@ -39,8 +39,6 @@ use crate::net::logins::Logins;
 use crate::net::node::cluster::servers::ServerAccess;
 use crate::net::node::endpoint::{Endpoint, Endpoints};
 use crate::net::node::list::NodeLists;
-#[cfg(feature = "testing")]
-use crate::net::node::memory::MemoryNode;
 use crate::net::node::sentinels::SentinelAccess;
 #[cfg(feature = "simulation")]
 use crate::net::node::simulated::SimulatedSockets;
@@ -66,7 +64,7 @@ pub(crate) struct Process {
     sets: Mutex<HashMap<Addresses, Weak<NodeSet>>>,
     endpoints: Endpoints,
     pub(crate) lists: NodeLists,
-    memory: MemoryNodes,
+    pub(crate) memory: MemoryNodes,
     sentinels: Mutex<HashMap<Address, Arc<Sentinels>>>,
     clusters: Mutex<HashMap<Address, Arc<Cluster>>>,
     #[cfg(feature = "simulation")]
@@ -251,12 +249,6 @@ impl Process {
             return Ok(sockets.sentinels(address.target()));
         }
         SentinelAccess::dialed(address)
-    }
-
-    /// Returns the node in memory with this name.
-    #[cfg(feature = "testing")]
-    pub(crate) fn memory_node(&self, name: &str) -> MemoryNode {
-        self.memory.named(name)
     }
 
     /// Returns the endpoints that clients name, with what they are called.

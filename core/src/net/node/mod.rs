@@ -14,6 +14,7 @@ use crate::protocol::diagnosis::server::Facts;
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::sys::clock::Clock;
 
+#[cfg_attr(not(feature = "cluster"), path = "cluster_off.rs")]
 pub(crate) mod cluster;
 pub(crate) mod endpoint;
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub(crate) mod identity;
 mod info;
 pub(crate) mod keys;
 pub(crate) mod list;
+#[cfg_attr(not(feature = "memory"), path = "memory_off.rs")]
 pub(crate) mod memory;
 pub(crate) mod pace;
 mod pipeline;
@@ -33,6 +35,7 @@ mod redis;
 mod refusal;
 mod replies;
 mod scripts;
+#[cfg_attr(not(feature = "sentinel"), path = "sentinels_off.rs")]
 pub(crate) mod sentinels;
 mod setup;
 #[cfg(test)]

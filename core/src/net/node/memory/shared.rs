@@ -21,11 +21,12 @@
 use std::time::Duration;
 
 use super::sorted_set::{Score, SortedSet};
-use super::{Content, Entry, FENCE_MAX, Store, Value, fence_above, leading_digits, number};
+use super::{Content, Entry, FENCE_MAX, Store, fence_above, parsed};
 use crate::fault::{Fault, planted};
 use crate::net::failure::Failure;
 use crate::protocol::request::{self, Action, FENCES, KeyState, Keys, Reply, Request, SHARED, Wants};
 use crate::protocol::token::Token;
+use crate::protocol::value::{leading_digits, number};
 
 /// The score of a period's member.
 const INFINITE: Score = Score::MAX;
@@ -103,7 +104,7 @@ impl Store {
         match self.found(now, &keys.lock) {
             Found::Free => None,
             Found::Anothers => {
-                let value = Value::read(&self.keys.get(&*keys.lock)?.value);
+                let value = parsed(&self.keys.get(&*keys.lock)?.value);
                 let hold = value.as_ref().map_or(0, |value| value.fence);
                 let label = value.and_then(|value| value.label);
                 let position = wants.map_or(0, |wants| self.line_up(now, &keys.want, wants, hold));
@@ -216,7 +217,7 @@ impl Store {
         let period = match self.found(now, lock) {
             Found::Free => return Reply::Absent,
             Found::Anothers => {
-                let value = self.keys.get(&**lock).and_then(|entry| Value::read(&entry.value));
+                let value = self.keys.get(&**lock).and_then(|entry| parsed(&entry.value));
                 return Reply::Foreign(value.and_then(|value| value.label));
             }
             Found::Shared(period) => period,
@@ -272,7 +273,7 @@ impl Store {
         let period = match self.found(now, lock) {
             Found::Free => return Reply::Absent,
             Found::Anothers => {
-                let value = self.keys.get(&**lock).and_then(|entry| Value::read(&entry.value));
+                let value = self.keys.get(&**lock).and_then(|entry| parsed(&entry.value));
                 return Reply::Foreign(value.and_then(|value| value.label));
             }
             Found::Shared(period) => period,
