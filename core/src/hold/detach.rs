@@ -111,9 +111,10 @@ async fn settle(lease: &Arc<Lease>) {
 fn refused(lease: &Lease, unanswered: NodeMask, outcome: &str) -> Error {
     let LockContext { spec, .. } = &lease.context;
     let answer = |(node, member): (usize, &Member)| {
-        let (kind, answer) = match unanswered.contains(node) {
-            true => (AnswerKind::Pending, "has not answered an acquire"),
-            false => (AnswerKind::Done, "has answered"),
+        let (kind, answer) = if unanswered.contains(node) {
+            (AnswerKind::Pending, "has not answered an acquire")
+        } else {
+            (AnswerKind::Done, "has answered")
         };
         NodeAnswer { node: member.address.to_string(), kind, answer: answer.to_owned() }
     };

@@ -120,8 +120,13 @@ impl Failure {
             Self::NoScript => AnswerKind::Refused("NOSCRIPT".to_owned()),
             Self::Forbidden(code) => AnswerKind::Forbidden(code.to_string()),
             Self::Quarantined(left) => AnswerKind::Quarantined(*left),
-            Self::UnexpectedReply | Self::Replica | Self::Duplicate(_) => AnswerKind::Uncounted,
-            Self::Moved(_) | Self::Asked(_) | Self::Between | Self::Unassigned => AnswerKind::Uncounted,
+            Self::UnexpectedReply
+            | Self::Replica
+            | Self::Duplicate(_)
+            | Self::Moved(_)
+            | Self::Asked(_)
+            | Self::Between
+            | Self::Unassigned => AnswerKind::Uncounted,
         }
     }
 
