@@ -1,7 +1,7 @@
 # `make help` lists the goals that have `## <group>: <what it does>` beside them. Everything runs as a normal user and
 # writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup build compile demo test by-hand gate test-all simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants planted fuzz fuzz-guided dist release clean
+.PHONY: help doctor setup build compile demo test by-hand gate test-all features simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants planted fuzz fuzz-guided dist release clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -210,6 +210,7 @@ test-all: ## long: Run every test there is, those that `make test` leaves out in
 	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --silent --jobs 2 lint
 	$(STEP) 'tests in Rust' --show -- env $(THREADS) cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
 	$(STEP) 'planted faults of the engine' --show -- $(BIN)/python tests mutants.planted
+	$(STEP) 'each feature alone' --show -- $(MAKE) --no-print-directory --silent features
 	$(STEP) 'model and simulation' --show -- cargo test --locked --release --no-fail-fast $(addprefix --package redlock-,model simulation) -- --include-ignored
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) --all python/tests
 	$(STEP) 'tests of the package for Node' --show -- env TEST_ALL=1 npm --prefix node test
@@ -218,6 +219,13 @@ test-all: ## long: Run every test there is, those that `make test` leaves out in
 	$(STEP) 'sentinels' --show -- $(PYTEST) --all $(TELLING) --topology sentinel
 	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)
 	$(TIMES) 5400
+
+# The crate's features, each by itself. With every choice, all that does not need another one is compiled and tried.
+features: ## long: Compile the crate with none of its features and with each alone, and try what is left
+	@sh tests/setup/doctor.sh cargo cc
+	@for choice in '' tls cluster sentinel memory blocking testing redis-1 serde metrics-0_24; do \
+		echo "features: $${choice:-none}"; \
+		cargo test --locked --quiet --package redlock-core --no-default-features --features "$$choice" --test features || exit 1; done
 
 # SEED=7 begins with this seed, SEEDS=1000 ends after so many, ARGS=--all continues after a failure.
 simulate: ## long: Look for seeds that fail, until interrupted (SEED and SEEDS say which, ARGS=--trace shows all of one)

@@ -1,4 +1,4 @@
-//! A program that holds a lock and serves its metrics: `cargo run --features metrics --example prometheus`.
+//! A program that holds a lock and serves its metrics: `cargo run --features metrics-0_24 --example prometheus`.
 
 use std::io;
 

@@ -123,14 +123,59 @@ impl fmt::Display for LostReason {
 }
 
 /// One node's answer, as part of an [`Error`].
+///
+/// # Examples
+///
+/// ```
+/// use redlock::{AnswerKind, NodeAnswer};
+///
+/// fn page_for(answer: &NodeAnswer) -> Option<&'static str> {
+///     match &answer.kind {
+///         AnswerKind::Forbidden(_) => Some("the login was changed"),
+///         AnswerKind::Refused(code) if code == "OOM" => Some("the server is full"),
+///         AnswerKind::Unreachable | AnswerKind::Silent => Some("the server is down"),
+///         _ => None,
+///     }
+/// }
+/// # let _ = page_for;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeAnswer {
     /// The node's address without user name or password.
     pub node: String,
-    /// The answer in a few words: `held by another`, `shared, and a writer waits for it`, `no answer within 500 ms`,
-    /// `refused: READONLY`.
+    /// What it answered, for a program.
+    pub kind: AnswerKind,
+    /// The answer in a few words, for a person: `held by another`, `shared, and a writer waits for it`, `no answer within
+    /// 500 ms`, `refused: READONLY`. The words may change in any release.
     pub answer: String,
+}
+
+/// What one node answered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AnswerKind {
+    /// It did what it was asked for: it granted, extended or released the lock.
+    Done,
+    /// Another holder has the lock there.
+    Held,
+    /// Nobody has the lock there: the key is absent.
+    Free,
+    /// It was not asked, or has not answered yet.
+    Pending,
+    /// It could not be reached, or the connection ended before the answer.
+    Unreachable,
+    /// It did not answer in time.
+    Silent,
+    /// It refused with this error code, such as `READONLY` or `OOM`.
+    Refused(String),
+    /// It refused these credentials or rights with this error code: `NOAUTH`, `WRONGPASS` or `NOPERM`.
+    Forbidden(String),
+    /// It restarted, and its votes count again after this time.
+    Quarantined(Duration),
+    /// Its vote does not count: it is a replica, the same server as another node, sent a reply that is not understood,
+    /// or does not have the slot of the name.
+    Uncounted,
 }
 
 /// The holder of a lock that was not acquired in time, as far as it is known.
@@ -386,7 +431,7 @@ impl Error {
     pub fn spelled(&self, spell: fn(&str) -> String) -> String {
         let mut text = self.0.name.as_ref().map_or_else(String::new, |name| format!("lock {name:?}: "));
         text += &self.message(spell);
-        for (i, NodeAnswer { node, answer }) in self.0.nodes.iter().enumerate() {
+        for (i, NodeAnswer { node, answer, .. }) in self.0.nodes.iter().enumerate() {
             text.extend([if i == 0 { " [" } else { "; " }, node, ": ", answer]);
         }
         if !self.0.nodes.is_empty() {

@@ -77,10 +77,15 @@
 //!
 //! # Features
 //!
-//! - `testing`: servers in memory that do what a test says, and locks that are lost on demand.
-//! - `metrics`: `publish_metrics`, for programs that export through the crate `metrics`.
+//! By default `tls`, `cluster`, `sentinel` and `memory`, for the addresses that need them, and `blocking`. Without one of
+//! them, its addresses are refused by its name. Others:
 //!
-//! The program `redlock` is a crate of its own, `redlock-cli`. Nodes such as `memory://tests` need no server and no feature.
+//! - `testing`: servers in memory that do what a test says, and locks that are lost on demand.
+//! - `redis-1`: the address of a node from a `redis::ConnectionInfo`.
+//! - `serde`: views, findings, answers and metrics can be serialized.
+//! - `metrics-0_24`: `publish_metrics`, for programs that export through the crate `metrics`.
+//!
+//! The program `redlock` is a crate of its own, `redlock-cli`.
 //!
 //! # Read on
 //!
@@ -100,9 +105,18 @@
 //! [moving]: guide::moving
 //! [options]: https://redlock-rs.github.io/redlock/latest/reference/options/
 //! [safe]: https://redlock-rs.github.io/redlock/latest/concepts/is-redlock-safe/
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(all(feature = "tls", feature = "cluster", feature = "sentinel", feature = "memory", feature = "blocking")),
+    allow(dead_code, unused_imports, unused_variables, unreachable_code, reason = "it is for what was left out")
+)]
+#![cfg_attr(
+    not(feature = "__bindings"),
+    allow(dead_code, unreachable_pub, unused_imports, reason = "it is for the bindings")
+)]
 #![forbid(unsafe_code)]
 #![cfg_attr(
-    not(all(feature = "__simulation", feature = "testing", feature = "cli")),
+    not(all(feature = "__simulation", feature = "testing")),
     allow(
         dead_code,
         reason = "what only one feature calls stands beside what it calls, and all are built together in tests"
@@ -115,6 +129,7 @@
 mod acquire;
 mod address;
 mod api;
+#[cfg(feature = "__bindings")]
 #[doc(hidden)]
 pub mod bindings;
 mod credentials;
@@ -129,6 +144,7 @@ mod sys;
 #[cfg(any(feature = "testing", feature = "__simulation"))]
 pub mod testing;
 
+#[cfg(feature = "blocking")]
 pub use api::blocking;
 pub use api::client::{Builder, IntoNodes, Redlock};
 pub use api::diagnose::Diagnosis;
@@ -136,14 +152,16 @@ pub use api::election::{Election, Leader};
 pub use api::guard::{DetachedLock, Guard};
 pub use api::inspect::{LockView, NodeState, NodeView};
 pub use api::listing::LockListing;
-pub use api::lock::Lock;
-#[cfg(feature = "metrics")]
+pub use api::lock::{Fixed, Lock, Named};
+#[cfg(feature = "metrics-0_24")]
 pub use api::publish::publish_metrics;
+#[cfg(feature = "redis-1")]
+pub use api::redis_1::NodeAddress;
 pub use api::setnx::{SetnxGuard, SetnxLock};
 pub use api::shutdown::{shutdown, shutdown_async};
 pub use api::stats::{Metric, MetricKind, Point, PointValue, Stats, count_by_name, stats};
 pub use credentials::{Credentials, Login};
-pub use error::{Error, ErrorKind, LostReason, NodeAnswer};
+pub use error::{AnswerKind, Error, ErrorKind, LostReason, NodeAnswer};
 pub use protocol::diagnosis::{Finding, Level};
 pub use protocol::quorum::LockState;
 

@@ -7,7 +7,7 @@
 
 mod faces;
 mod mass;
-#[cfg(feature = "testing")]
+#[cfg(all(feature = "__bindings", feature = "testing"))]
 mod observing;
 mod pacing;
 mod secrets;

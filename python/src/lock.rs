@@ -72,7 +72,7 @@ impl Handle {
         let given = given.map_or_else(|| py.None().into_bound(py).extract(), Ok)?;
         let is_shared = options.map_or(Ok(false), convert::take_shared)?;
         let lock = given.lock(&client.get().redlock).options(convert::options(options, Scope::Lock)?);
-        let lock = if is_shared { lock.shared() } else { lock };
+        let lock = if is_shared { lock.sharing() } else { lock };
         let object = LockObject::new(lock)?;
         let title = given.title(py, &object)?;
         Ok(Self { object, title, provider: client.get().provider(py) })

@@ -4,7 +4,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 use redlock::bindings::lock_object::{LockObject, term};
-use redlock::{Lock, Redlock};
+use redlock::{Fixed, Lock, Redlock};
 
 use crate::convert::{self, Name, Names, Permits};
 
@@ -76,9 +76,9 @@ impl<'py> FromPyObject<'_, 'py> for Given<'py> {
 
 impl Given<'_> {
     /// Returns a lock of this shape.
-    pub(crate) fn lock(&self, client: &Redlock) -> Lock {
+    pub(crate) fn lock(&self, client: &Redlock) -> Lock<Fixed> {
         match self {
-            Self::Name(name) => client.lock(&name.bytes),
+            Self::Name(name) => client.lock(&name.bytes).into(),
             Self::Shape(shape) => match &shape.get().0 {
                 Kind::Several(names) => client.lock_all(names.iter().map(|name| &name.bytes)),
                 Kind::Semaphore(name, permits) => client.semaphore(&name.bytes, *permits),

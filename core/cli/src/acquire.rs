@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use redlock::bindings::operator;
-use redlock::{Lock, Redlock};
+use redlock::{Fixed, Lock, Redlock};
 
 use crate::exit::{Exit, Failure};
 use crate::{duration, nodes, say};
@@ -103,7 +103,7 @@ impl From<redlock::Error> for Denied {
     }
 }
 
-fn lock(redlock: &Redlock, args: &Args) -> Result<Lock, Denied> {
+fn lock(redlock: &Redlock, args: &Args) -> Result<Lock<Fixed>, Denied> {
     let names = args.names.iter().map(|name| name.as_bytes());
     let lock = match (args.permits, &args.names[..]) {
         (None, _) => redlock.lock_all(names),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redlock::bindings::clock::{Clock, Moment};
 use redlock::bindings::operator::{AWAY_MOST, join_all, wait_free};
-use redlock::{Error, ErrorKind, Lock, Redlock};
+use redlock::{Error, ErrorKind, Fixed, Lock, Redlock};
 
 use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
@@ -119,9 +119,9 @@ async fn holder(redlock: &Redlock, name: &OsString, args: &Args) -> String {
 }
 
 /// Returns the lock or semaphore with this name.
-fn lock(redlock: &Redlock, name: &OsString, args: &Args) -> Lock {
+fn lock(redlock: &Redlock, name: &OsString, args: &Args) -> Lock<Fixed> {
     match args.permits {
-        None => redlock.lock(name.as_bytes()),
+        None => redlock.lock(name.as_bytes()).into(),
         Some(permits) => redlock.semaphore(name.as_bytes(), permits),
     }
 }

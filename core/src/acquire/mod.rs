@@ -75,8 +75,8 @@ use crate::protocol::quorum::NodeMask;
 use crate::protocol::request::{Action, Request};
 use crate::protocol::shape::Names;
 use crate::protocol::token::Token;
-use crate::sys::background;
 use crate::sys::clock::Moment;
+use crate::sys::current_runtime;
 use crate::sys::log::log;
 
 /// How long a call without a timeout tries nodes that give no quorum.
@@ -137,6 +137,7 @@ pub(crate) fn closed() -> Error {
 ///
 /// `timeout`, `unavailable`, `forbidden` or `invalid_argument`, with each node's answer.
 pub(crate) async fn acquire(context: LockContext) -> Result<LeaseOwner, Error> {
+    current_runtime::current()?;
     Acquire::begin(context)?.finish().await
 }
 
@@ -488,7 +489,7 @@ impl Acquire {
         process.background.spawn(self.run(pause, sender, caller.departure.clone()));
         let outcome = receiver.await;
         caller.is_served = true;
-        let (acquire, result) = outcome.map_err(|_| background::stopped())?;
+        let (acquire, result) = outcome.map_err(|_| Error::panicked())?;
         Ok((acquire, result?))
     }
 

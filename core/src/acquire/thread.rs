@@ -116,7 +116,7 @@ fn in_background<T: Send + 'static, E>(
         };
         drop(sender.send(output));
     });
-    Ok(runtimes::park_unless(receiver, interrupted)?.map_err(|_| background::stopped())?)
+    Ok(runtimes::park_unless(receiver, interrupted)?.map_err(|_| Error::panicked())?)
 }
 
 /// Works as [`drive`], but calls `interrupted`, if given, every 25 ms, and ends if that fails. `interrupted` may make

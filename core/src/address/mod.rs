@@ -497,7 +497,7 @@ fn read(raw: &str) -> Result<Address, Refusal> {
     let Some((scheme, rest)) = raw.split_once("://") else {
         return Err("has no scheme; write it like redis://host:6379 or unix:///run/redis.sock".into());
     };
-    match scheme.to_ascii_lowercase().as_str() {
+    let address = match scheme.to_ascii_lowercase().as_str() {
         "redis" | "valkey" => read_tcp(raw, rest, false),
         "rediss" | "valkeys" => read_tcp(raw, rest, true),
         "unix" | "redis+unix" | "valkey+unix" => read_unix(raw, rest),
@@ -507,7 +507,26 @@ fn read(raw: &str) -> Result<Address, Refusal> {
         "rediss+cluster" | "valkeys+cluster" => read_cluster(rest, true),
         "memory" => read_memory(rest),
         other => Err(unknown_scheme(other).into()),
+    }?;
+    match missing_feature(&address) {
+        None => Ok(address),
+        Some(feature) => {
+            Err(format!("needs the feature `{feature}` of redlock-core, with which it was not built").into())
+        }
     }
+}
+
+/// Returns the feature that this build lacks for an address.
+fn missing_feature(address: &Address) -> Option<&'static str> {
+    let needed = match address.target {
+        Target::Sentinel { .. } => ("sentinel", cfg!(feature = "sentinel")),
+        Target::Cluster { .. } => ("cluster", cfg!(feature = "cluster")),
+        Target::Memory { .. } => ("memory", cfg!(feature = "memory")),
+        Target::Tcp { .. } | Target::Unix { .. } => ("", true),
+    };
+    let missing = |(feature, is_there): (&'static str, bool)| (!is_there).then_some(feature);
+    let tls = ("tls", cfg!(feature = "tls") || address.tls().is_none());
+    missing(needed).or_else(|| missing(tls))
 }
 
 fn unknown_scheme(scheme: &str) -> &'static str {

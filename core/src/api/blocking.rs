@@ -17,6 +17,7 @@
 //! ```
 
 use std::convert::Infallible;
+use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,7 @@ use crate::api::election::{Leader, candidate, is_outage, leader};
 use crate::api::guard::{DetachedLock, guard_methods};
 use crate::api::inspect::{self, LockView};
 use crate::api::listing::Listing;
-use crate::api::lock::{ignore_unconfirmed, none_if_denied};
+use crate::api::lock::{Fixed, Named, ignore_unconfirmed, none_if_denied};
 use crate::api::session::Session;
 use crate::credentials::{Credentials, Provider};
 use crate::error::{Error, ErrorKind};
@@ -76,23 +77,23 @@ impl Redlock {
         self.lock_of(name.as_ref().into())
     }
 
-    fn lock_of(&self, shape: Shape) -> Lock {
-        Lock { session: Arc::clone(self.0.session()), shape, options: Options::default() }
+    fn lock_of<Kind>(&self, shape: Shape) -> Lock<Kind> {
+        Lock { session: Arc::clone(self.0.session()), shape, options: Options::default(), kind: PhantomData }
     }
 
     /// Makes a lock of all these names; see [`crate::Redlock::lock_all`].
-    pub fn lock_all(&self, names: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Lock {
+    pub fn lock_all(&self, names: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Lock<Fixed> {
         let names: Vec<_> = names.into_iter().collect();
         self.lock_of(Shape::all(names.iter().map(AsRef::as_ref)))
     }
 
     /// Makes a semaphore; see [`crate::Redlock::semaphore`].
-    pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Lock {
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Lock<Fixed> {
         self.lock_of(Shape::Semaphore(name.as_ref().into(), permits))
     }
 
     /// Makes a lock that continues the hold with this text; see [`crate::Redlock::attach`].
-    pub fn attach(&self, text: &str) -> Lock {
+    pub fn attach(&self, text: &str) -> Lock<Fixed> {
         self.lock_of(Shape::of_detached(text, self.0.session().prefix()))
     }
 
@@ -219,20 +220,29 @@ impl Builder {
 /// A lock without async; see [`crate::Lock`].
 #[derive(Clone, Debug)]
 #[must_use = "a lock is not held until it is acquired"]
-pub struct Lock {
+pub struct Lock<Kind = Named> {
     session: Arc<Session>,
     shape: Shape,
     options: Options,
+    kind: PhantomData<Kind>,
 }
 
 impl Lock {
-    crate::api::setters::option_setters!();
-
     /// Makes the lock shared: many readers may have it at once, but none of them together with a writer; see
     /// [`crate::Lock::shared`].
-    pub fn shared(mut self) -> Self {
-        self.shape = self.shape.shared();
-        self
+    pub fn shared(self) -> Lock<Fixed> {
+        let shape = self.shape.clone().shared();
+        Lock { shape, ..self.fixed() }
+    }
+}
+
+impl<Kind> Lock<Kind> {
+    crate::api::setters::option_setters!();
+
+    /// Returns the same lock without its kind.
+    fn fixed(&self) -> Lock<Fixed> {
+        let Self { session, shape, options, kind: _ } = self;
+        Lock { session: Arc::clone(session), shape: shape.clone(), options: options.clone(), kind: PhantomData }
     }
 
     /// Acquires the lock, and waits for it until the timeout; see [`crate::Lock::acquire`].
@@ -263,7 +273,7 @@ impl Lock {
     ///
     /// `unavailable`, `forbidden` or `invalid_argument`.
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        none_if_denied(self.clone().timeout(Duration::ZERO).acquire())
+        none_if_denied(self.fixed().timeout(Duration::ZERO).acquire())
     }
 
     /// Asks the nodes whether the lock is held by anybody; see [`crate::Lock::is_locked`].
@@ -297,6 +307,12 @@ impl Lock {
     /// That of `body`, or that of [`Lock::run`].
     pub fn try_run<T, E: From<Error>>(&self, body: impl FnOnce(&Guard) -> Result<T, E>) -> Result<T, E> {
         self.run(body)?
+    }
+}
+
+impl From<Lock> for Lock<Fixed> {
+    fn from(lock: Lock) -> Self {
+        lock.fixed()
     }
 }
 

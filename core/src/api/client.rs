@@ -10,7 +10,7 @@ use crate::address::{Addresses, Origin};
 use crate::api::diagnose::{self, Diagnosis};
 use crate::api::election::Election;
 use crate::api::inspect::{self, LockView};
-use crate::api::lock::Lock;
+use crate::api::lock::{Fixed, Lock};
 use crate::api::session::{ProcessLocal, Session};
 use crate::api::setnx::SetnxLock;
 use crate::credentials::{Credentials, Provider};
@@ -120,7 +120,7 @@ impl Redlock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn lock_all(&self, names: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Lock {
+    pub fn lock_all(&self, names: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Lock<Fixed> {
         let names: Vec<_> = names.into_iter().collect();
         Lock::new(Arc::clone(&self.0), Shape::all(names.iter().map(AsRef::as_ref)))
     }
@@ -147,7 +147,7 @@ impl Redlock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Lock {
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Lock<Fixed> {
         Lock::new(Arc::clone(&self.0), Shape::Semaphore(name.as_ref().into(), permits))
     }
 
@@ -171,12 +171,12 @@ impl Redlock {
     /// example.
     ///
     /// [`Guard::detach`]: crate::Guard::detach
-    pub fn attach(&self, text: &str) -> Lock {
+    pub fn attach(&self, text: &str) -> Lock<Fixed> {
         Lock::new(Arc::clone(&self.0), Shape::of_detached(text, self.0.prefix()))
     }
 
     /// Makes a lock as [`Redlock::attach`] does, whose text stays good: it does not take the lock from others who have it.
-    pub(crate) fn attach_again(&self, text: &str) -> Lock {
+    pub(crate) fn attach_again(&self, text: &str) -> Lock<Fixed> {
         Lock::new(Arc::clone(&self.0), Shape::of_detached(text, self.0.prefix()).keeping_token())
     }
 

@@ -26,6 +26,7 @@ use crate::protocol::diagnosis::sentinels::GroupFacts;
 use crate::protocol::diagnosis::server::Facts;
 use crate::protocol::diagnosis::{Finding, Level};
 use crate::protocol::token::Token;
+use crate::sys::current_runtime;
 use crate::sys::future::join_all;
 
 /// What begins a key of the diagnosis, after the client's prefix.
@@ -92,7 +93,7 @@ pub(crate) async fn diagnose(session: &Session) -> Result<Vec<Diagnosis>, Error>
         listed,
         routes,
     };
-    if let Ok(runtime) = Handle::try_current() {
+    if let Some(runtime) = current_runtime::current()? {
         return Ok(subject.diagnose(runtime).await);
     }
     process.background.run(async move { subject.diagnose(Handle::current()).await }).await

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
 
-use crate::error::{Error, ErrorKind, NodeAnswer};
+use crate::error::{AnswerKind, Error, ErrorKind, NodeAnswer};
 use crate::net::connections::Connections;
 use crate::net::failure::Failure;
 use crate::net::footprint::Footprint;
@@ -22,6 +22,7 @@ use crate::protocol::quorum::{self, LockState, Owner, Presence};
 use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
+use crate::sys::current_runtime;
 use crate::sys::future::join_all;
 
 /// A lock and what its nodes show of it together; see [`Redlock::inspect`](crate::Redlock::inspect).
@@ -225,7 +226,7 @@ async fn ask(
     counts: bool,
     decided: impl Fn(&LockContext, &[Answer]) -> bool + Send + Sync + 'static,
 ) -> Result<Vec<Answer>, Error> {
-    if let Ok(runtime) = Handle::try_current() {
+    if let Some(runtime) = current_runtime::current()? {
         return Ok(ask_where_it_is(context, &runtime, counts, decided).await);
     }
     let (process, context) = (Arc::clone(&context.process), context.clone());
@@ -406,16 +407,17 @@ pub(super) fn unknown(context: &LockContext, answers: &[Answer]) -> Error {
     if answers.iter().any(|answer| answer.as_ref().is_err_and(Failure::is_of_connect)) {
         message = format!("{message}; {}", context.spec.origin);
     }
-    let answer = |(node, answer): (usize, &Answer)| NodeAnswer {
-        node: address(context, node),
-        answer: match answer.as_ref().map(|seen| &seen.state) {
-            Ok(KeyState::Free) => {
-                why_not_counted(context, node).map_or_else(|| "free".to_owned(), |why| why.to_string())
-            }
-            Ok(KeyState::Shared { .. }) => "shared".to_owned(),
-            Ok(KeyState::Ours { .. } | KeyState::Foreign { .. }) => "held".to_owned(),
-            Err(failure) => failure.to_string(),
-        },
+    let answer = |(node, answer): (usize, &Answer)| {
+        let said = |kind, answer: &str| NodeAnswer { node: address(context, node), kind, answer: answer.to_owned() };
+        match answer.as_ref().map(|seen| &seen.state) {
+            Ok(KeyState::Free) => match why_not_counted(context, node) {
+                None => said(AnswerKind::Free, "free"),
+                Some(why) => why.of_node(address(context, node)),
+            },
+            Ok(KeyState::Shared { .. }) => said(AnswerKind::Held, "shared"),
+            Ok(KeyState::Ours { .. } | KeyState::Foreign { .. }) => said(AnswerKind::Held, "held"),
+            Err(failure) => failure.of_node(address(context, node)),
+        }
     };
     let nodes = answers.iter().enumerate().map(answer).collect();
     let error = Error::new(kind, message).with_name(context.spec.name.bytes()).with_nodes(nodes);

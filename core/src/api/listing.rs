@@ -186,6 +186,12 @@ pub struct Walk {
     hasher: RandomState,
 }
 
+impl fmt::Debug for Walk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Walk").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
 impl Walk {
     /// Begins a walk for the names that match `pattern`. Each server is asked to look at `rate` keys a second at most;
     /// `looked` counts these. It looks at a few more, because it finishes the bucket of its table that it has begun.
@@ -304,8 +310,7 @@ impl Walk {
 
     /// Returns the servers that were not walked through to the end, and why.
     pub fn unscanned(&self) -> Vec<NodeAnswer> {
-        let answer = |(node, why): &(String, Failure)| NodeAnswer { node: node.clone(), answer: why.to_string() };
-        self.failed.iter().map(answer).collect()
+        self.failed.iter().map(|(node, why)| why.of_node(node.clone())).collect()
     }
 
     /// Returns why names that a quorum of nodes knows may be missing; `None` if there are none. A name is missing if its

@@ -1,6 +1,7 @@
 //! A lock by name, with its options: acquire it, try once, or run a body while it is held.
 
 use std::future::{Future, IntoFuture, poll_fn};
+use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -45,19 +46,25 @@ use crate::sys::fork::Pid;
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "a lock is not held until it is acquired"]
-pub struct Lock {
+pub struct Lock<Kind = Named> {
     session: Arc<Session>,
     shape: Shape,
     options: Options,
+    kind: PhantomData<Kind>,
 }
 
+/// The kind of a lock of one name, which can be made [`shared`](Lock::shared).
+#[derive(Clone, Debug)]
+pub enum Named {}
+
+/// The kind of every other lock: of several names, of a semaphore, of a detached lock, and of one that is shared.
+///
+/// A function that takes any lock has a parameter for the kind, `fn run<Kind>(lock: &Lock<Kind>)`. A list of different
+/// ones is a list of `Lock<Fixed>`, and `into()` makes that of a lock of one name.
+#[derive(Clone, Debug)]
+pub enum Fixed {}
+
 impl Lock {
-    pub(crate) fn new(session: Arc<Session>, shape: Shape) -> Self {
-        Self { session, shape, options: Options::default() }
-    }
-
-    crate::api::setters::option_setters!();
-
     /// Makes the lock shared: many *readers* may have it at once, but none of them together with a holder of the lock that
     /// is not shared, the *writer*.
     ///
@@ -66,7 +73,13 @@ impl Lock {
     /// ttl of its own, and a fence that is larger than those of all writers before it; two readers may have the same. A
     /// reader cannot become a writer: acquire the other lock after a release.
     ///
-    /// The acquire fails with `invalid_argument` for several names, for a semaphore, and with `at_least`.
+    /// The acquire fails with `invalid_argument` with `at_least`. Only a lock of one name can be shared:
+    ///
+    /// ```compile_fail,E0599
+    /// # let redlock = redlock::Redlock::new("memory://shared-example")?;
+    /// redlock.semaphore("pool", 3).shared();
+    /// # Ok::<(), redlock::Error>(())
+    /// ```
     ///
     /// # Examples
     ///
@@ -84,14 +97,34 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn shared(mut self) -> Self {
-        self.shape = self.shape.shared();
-        self
+    pub fn shared(self) -> Lock<Fixed> {
+        self.sharing()
+    }
+}
+
+impl<Kind> Lock<Kind> {
+    pub(crate) fn new(session: Arc<Session>, shape: Shape) -> Self {
+        Self { session, shape, options: Options::default(), kind: PhantomData }
+    }
+
+    crate::api::setters::option_setters!();
+
+    /// Makes the lock shared, of whatever kind it is; what cannot be is refused by the acquire. Hidden: for the bindings.
+    #[doc(hidden)]
+    pub fn sharing(self) -> Lock<Fixed> {
+        let shape = self.shape.clone().shared();
+        Lock { shape, ..self.fixed() }
+    }
+
+    /// Returns the same lock without its kind.
+    pub(crate) fn fixed(&self) -> Lock<Fixed> {
+        let Self { session, shape, options, kind: _ } = self;
+        Lock { session: Arc::clone(session), shape: shape.clone(), options: options.clone(), kind: PhantomData }
     }
 
     /// Returns the lock to acquire anew, of one that attaches.
-    pub(crate) fn anew(&self) -> Self {
-        Self { shape: self.shape.anew(), ..self.clone() }
+    pub(crate) fn anew(&self) -> Lock<Fixed> {
+        Lock { shape: self.shape.anew(), ..self.fixed() }
     }
 
     pub(crate) fn session(&self) -> &Session {
@@ -156,7 +189,7 @@ impl Lock {
     ///
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        none_if_denied(self.clone().timeout(Duration::ZERO).acquire().await)
+        none_if_denied(self.fixed().timeout(Duration::ZERO).acquire().await)
     }
 
     /// Asks the nodes whether the lock is held by anybody, this program included: whether an acquire would have to wait
@@ -286,11 +319,18 @@ pub(crate) fn ignore_unconfirmed(released: Result<(), Error>) -> Result<(), Erro
     }
 }
 
-impl IntoFuture for Lock {
+impl From<Lock> for Lock<Fixed> {
+    fn from(lock: Lock) -> Self {
+        lock.fixed()
+    }
+}
+
+impl<Kind> IntoFuture for Lock<Kind> {
     type Output = Result<Guard, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.acquire().await })
+        let lock = self.fixed();
+        Box::pin(async move { lock.acquire().await })
     }
 }

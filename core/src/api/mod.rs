@@ -2,6 +2,7 @@
 //!
 //! May import `acquire` and what lies below it.
 
+#[cfg(feature = "blocking")]
 pub mod blocking;
 pub(crate) mod client;
 pub(crate) mod diagnose;
@@ -12,8 +13,12 @@ pub(crate) mod listing;
 pub(crate) mod lock;
 pub(crate) mod openmetrics;
 pub(crate) mod operator;
-#[cfg(feature = "metrics")]
+#[cfg(feature = "metrics-0_24")]
 pub(crate) mod publish;
+#[cfg(feature = "redis-1")]
+pub(crate) mod redis_1;
+#[cfg(feature = "serde")]
+mod serialize;
 pub(crate) mod session;
 pub(crate) mod setnx;
 pub(crate) mod setters;

@@ -14,7 +14,8 @@ use tokio::runtime::Handle;
 
 use crate::api::client::Redlock;
 use crate::api::inspect::{Answer, LockView, Seen, unknown, view};
-use crate::error::{Error, ErrorKind, NodeAnswer};
+use crate::error::{AnswerKind, Error, ErrorKind, NodeAnswer};
+use crate::net::ballots::HELD;
 use crate::net::connections::Connections;
 use crate::net::failure::Failure;
 use crate::net::node::Connection;
@@ -26,6 +27,7 @@ use crate::protocol::quorum::{LockState, quorum};
 use crate::protocol::request::Reply;
 use crate::protocol::shape::{PERMITS_MOST, Shape};
 use crate::sys::clock::Clock;
+use crate::sys::current_runtime;
 use crate::sys::future::join_all;
 
 impl Redlock {
@@ -65,7 +67,7 @@ impl Redlock {
         &self,
         call: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        if Handle::try_current().is_ok() {
+        if current_runtime::current()?.is_some() {
             return call.await;
         }
         let (process, _) = self.session().nodes()?;
@@ -212,8 +214,7 @@ impl Holding {
             let waiting = |reply: &Reply| if let Reply::Deleted { waiting } = reply { *waiting } else { 0 };
             let waiting = answers.iter().flatten().map(waiting).max().unwrap_or(0);
             let answer = |(node, answer): (usize, &Result<Reply, Failure>)| {
-                let why = answer.as_ref().err()?.to_string();
-                Some(NodeAnswer { node: address(&self.context.set(), node), answer: why })
+                Some(answer.as_ref().err()?.of_node(address(&self.context.set(), node)))
             };
             let unanswered = answers.iter().enumerate().filter_map(answer).collect();
             let released = Removal::Released { nodes: deleted, waiting, unanswered };
@@ -234,14 +235,15 @@ impl Holding {
         } else {
             (ErrorKind::Unavailable, "no quorum of nodes confirmed that it is deleted; try again")
         };
-        let answer = |(node, answer): (usize, &Result<Reply, Failure>)| NodeAnswer {
-            node: address(&self.context.set(), node),
-            answer: match answer {
-                Ok(Reply::Deleted { .. }) => "deleted".to_owned(),
-                Ok(Reply::Absent) => "free".to_owned(),
-                Ok(_) => "held by another".to_owned(),
-                Err(failure) => failure.to_string(),
-            },
+        let answer = |(node, answer): (usize, &Result<Reply, Failure>)| {
+            let address = address(&self.context.set(), node);
+            let (kind, answer) = match answer {
+                Ok(Reply::Deleted { .. }) => (AnswerKind::Done, "deleted"),
+                Ok(Reply::Absent) => (AnswerKind::Free, "free"),
+                Ok(_) => (AnswerKind::Held, HELD),
+                Err(failure) => return failure.of_node(address),
+            };
+            NodeAnswer { node: address, kind, answer: answer.to_owned() }
         };
         let nodes = answers.iter().enumerate().map(answer).collect();
         Error::new(kind, message).with_name(self.context.spec.name.bytes()).with_nodes(nodes)

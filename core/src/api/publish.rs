@@ -11,8 +11,6 @@ use crate::api::stats::{Metric, MetricKind, Point, PointValue, stats};
 /// A histogram becomes three series, named as in [`OpenMetrics`](crate::Stats::to_openmetrics): `<name>_bucket` with the
 /// label `le`, `<name>_count` and `<name>_sum`. The sum is a gauge for the facade, whose counters are integers.
 ///
-/// Only with the feature `metrics`.
-///
 /// # Examples
 ///
 /// ```

@@ -29,7 +29,6 @@ use crate::net::tracking::Look;
 use crate::options::Options;
 use crate::process::context::LockContext;
 use crate::protocol::positions::{Positions, Sought};
-use crate::sys::background;
 use crate::sys::clock::Moment;
 
 /// How long nodes may be away after a look that they answered: a restart takes less.
@@ -95,7 +94,7 @@ pub(crate) async fn wait_free(context: LockContext, timeout: Option<Duration>) -
         };
         drop(sender.send(free));
     });
-    receiver.await.map_err(|_| background::stopped())?
+    receiver.await.map_err(|_| Error::panicked())?
 }
 
 async fn until_free(context: &LockContext, limit: Moment, looks_until: Moment) -> Result<bool, Error> {

@@ -28,7 +28,7 @@ use tokio::runtime::Id;
 use crate::acquire::thread::{Caller, Stop, acquire_unless, drive_unless};
 use crate::api::client::Redlock;
 use crate::api::inspect;
-use crate::api::lock::{Lock, ignore_unconfirmed};
+use crate::api::lock::{Fixed, Lock, ignore_unconfirmed};
 use crate::error::{Error, ErrorKind, LostReason, Waited};
 use crate::hold;
 use crate::hold::detach::{Detaching, detach};
@@ -46,7 +46,7 @@ use crate::sys::log::log;
 pub type Timeout = Option<Option<Duration>>;
 
 /// Makes the lock of the terms of an election.
-pub fn term(client: &Redlock, name: &[u8]) -> Lock {
+pub fn term(client: &Redlock, name: &[u8]) -> Lock<Fixed> {
     Lock::new(Arc::clone(client.session()), Shape::Term(name.into()))
 }
 
@@ -65,7 +65,7 @@ pub struct LockObject {
 /// The name and the options of an object.
 #[derive(Clone)]
 enum Origin {
-    Lock(Box<Lock>),
+    Lock(Box<Lock<Fixed>>),
     /// Another object, whose options were checked, and other names.
     Named(Arc<LockObject>, Shape),
 }
@@ -129,8 +129,8 @@ impl LockObject {
     /// # Errors
     ///
     /// `invalid_argument` for a wrong name or option.
-    pub fn new(lock: Lock) -> Result<Arc<Self>, Error> {
-        let object = Self::of(Origin::Lock(Box::new(lock)), false);
+    pub fn new<Kind>(lock: Lock<Kind>) -> Result<Arc<Self>, Error> {
+        let object = Self::of(Origin::Lock(Box::new(lock.fixed())), false);
         object.context(Pid::now(), None)?;
         Ok(object)
     }
@@ -191,7 +191,7 @@ impl LockObject {
     }
 
     /// Returns the lock that has the options of this object, and perhaps another name.
-    fn lock(&self) -> &Lock {
+    fn lock(&self) -> &Lock<Fixed> {
         match &self.origin {
             Origin::Lock(lock) => lock,
             Origin::Named(template, _) => template.lock(),
@@ -762,7 +762,7 @@ mod tests {
 
     #[test]
     fn only_an_idle_object_shares_nothing_with_other_processes() {
-        let redlock = crate::Redlock::new("memory://lock-object-shares").unwrap();
+        let redlock = Redlock::new("memory://lock-object-shares").unwrap();
         let object = LockObject::new(redlock.lock("foo")).unwrap();
         let pid = Pid::now();
         let local = object.local(pid);
@@ -782,7 +782,7 @@ mod tests {
 
     #[test]
     fn a_dropped_reservation_makes_the_object_idle() {
-        let redlock = crate::Redlock::new("memory://lock-object-reservation").unwrap();
+        let redlock = Redlock::new("memory://lock-object-reservation").unwrap();
         let object = LockObject::new(redlock.lock("foo")).unwrap();
         let pid = Pid::now();
         let reservation = object.reserve(pid).unwrap();

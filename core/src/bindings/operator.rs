@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::api::client::Redlock;
-use crate::api::lock::Lock;
 pub use crate::api::listing::Walk;
+use crate::api::lock::{Fixed, Lock};
 pub use crate::api::operator::{Holding, Removal, holding};
 use crate::api::wait_free;
 pub use crate::api::wait_free::AWAY_MOST;
@@ -18,11 +18,11 @@ pub use crate::sys::future::join_all;
 /// # Errors
 ///
 /// As there.
-pub async fn wait_free(redlock: &Redlock, lock: &Lock, timeout: Option<Duration>) -> Result<bool, Error> {
+pub async fn wait_free<Kind>(redlock: &Redlock, lock: &Lock<Kind>, timeout: Option<Duration>) -> Result<bool, Error> {
     wait_free::wait_free(redlock.session().context(lock.shape(), &Options::default())?, timeout).await
 }
 
 /// Makes a lock as [`Redlock::attach`] does, whose text stays good: it does not take the lock from others who have it.
-pub fn attach_again(redlock: &Redlock, text: &str) -> Lock {
+pub fn attach_again(redlock: &Redlock, text: &str) -> Lock<Fixed> {
     redlock.attach_again(text)
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::error::{Error, ErrorKind, NodeAnswer};
+use crate::error::{AnswerKind, Error, ErrorKind, NodeAnswer};
 use crate::hold::claim::Claim;
 use crate::hold::extend;
 use crate::hold::lease::Lease;
@@ -28,6 +28,7 @@ use crate::process::context::LockContext;
 use crate::protocol::quorum::NodeMask;
 use crate::protocol::shape::Names;
 use crate::sys::clock::Moment;
+use crate::sys::current_runtime;
 
 /// A lock that is detached, whose text has not reached its user yet. Dropping it releases the lock.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Detaching {
 pub(crate) async fn detach(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detaching, Error> {
     lease.context.spec.allows_detach()?;
     lease.remaining()?;
-    if Handle::try_current().is_ok() {
+    if current_runtime::current()?.is_some() {
         return detach_here(lease, ttl).await;
     }
     let process = Arc::clone(&lease.context.process);
@@ -110,9 +111,13 @@ async fn settle(lease: &Arc<Lease>) {
 /// Returns the error of a reader of which the `unanswered` nodes may still execute an acquire.
 fn refused(lease: &Lease, unanswered: NodeMask, outcome: &str) -> Error {
     let LockContext { spec, .. } = &lease.context;
-    let answer = |(node, member): (usize, &Member)| NodeAnswer {
-        node: member.address.to_string(),
-        answer: if unanswered.contains(node) { "has not answered an acquire" } else { "has answered" }.to_owned(),
+    let answer = |(node, member): (usize, &Member)| {
+        let (kind, answer) = if unanswered.contains(node) {
+            (AnswerKind::Pending, "has not answered an acquire")
+        } else {
+            (AnswerKind::Done, "has answered")
+        };
+        NodeAnswer { node: member.address.to_string(), kind, answer: answer.to_owned() }
     };
     let nodes = lease.context.set().members.nodes.iter().enumerate().map(answer).collect();
     let message = format!("not detached: a node has not answered an acquire of this shared lock, which {outcome}");

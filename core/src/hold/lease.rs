@@ -31,11 +31,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
+use crate::error::{AnswerKind, Error, ErrorKind, LostReason, NodeAnswer};
 use crate::hold::claim::Claim;
 use crate::hold::meter::{HoldMeter, ReleaseMeter};
 use crate::hold::outcome::{Loss, Won};
 use crate::hold::setnx::Grant;
+use crate::net::ballots::PENDING;
 use crate::net::connections::Member;
 use crate::net::footprint::Footprint;
 use crate::process::context::LockContext;
@@ -372,8 +373,11 @@ impl Lease {
 
     /// Returns each node's answer before the first renewal was answered.
     fn unheard(&self) -> Vec<NodeAnswer> {
-        let unheard =
-            |member: &Member| NodeAnswer { node: member.address.to_string(), answer: "no answer yet".to_owned() };
+        let unheard = |member: &Member| NodeAnswer {
+            node: member.address.to_string(),
+            kind: AnswerKind::Pending,
+            answer: PENDING.to_owned(),
+        };
         self.context.set().members.nodes.iter().map(unheard).collect()
     }
 

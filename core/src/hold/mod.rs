@@ -27,6 +27,7 @@ use crate::hold::owner::LeaseOwner;
 use crate::options;
 use crate::process::context::MOVES_MOST;
 use crate::process::metrics::ReleaseEnd;
+use crate::sys::current_runtime;
 
 /// Returns `ttl` if it is valid.
 pub(crate) fn checked(lease: &Lease, ttl: Duration) -> Result<Duration, Error> {
@@ -40,7 +41,7 @@ pub(crate) fn checked(lease: &Lease, ttl: Duration) -> Result<Duration, Error> {
 /// Extends the lock to `ttl`, or to the ttl in force. Runs on the caller's runtime, or else in the background.
 pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(), Error> {
     lease.remaining()?;
-    let extended = if let Ok(runtime) = Handle::try_current() {
+    let extended = if let Some(runtime) = current_runtime::current()? {
         extend_on(&lease, &runtime, ttl).await
     } else {
         let (process, lease) = (Arc::clone(&lease.context.process), Arc::clone(&lease));
@@ -126,7 +127,7 @@ async fn release_keys(lease: Arc<Lease>, ownership: Ownership) -> Result<(), Err
             return grant.release().await?.map_or(Ok(()), |loss| Err(lease.lost_error(loss)));
         }
     };
-    if let Ok(runtime) = Handle::try_current() {
+    if let Ok(Some(runtime)) = current_runtime::current() {
         return release::release(&lease, claim, &lease.context.set().connections(&runtime)).await;
     }
     let process = Arc::clone(&lease.context.process);

@@ -29,7 +29,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
+use crate::error::{AnswerKind, Error, ErrorKind, LostReason, NodeAnswer};
 use crate::hold::outcome::{Loss, Outcome, Won};
 use crate::net::ballots::{self, Ballots, precheck};
 use crate::net::connections::Connections;
@@ -192,16 +192,17 @@ impl Grant {
         let Some(inner) = self.0.take() else { return Ok(None) };
         let context = inner.context.clone();
         inner.start_release(Some(caller));
-        let (reason, said_of_it) = match answer.await {
+        let (reason, (kind, answer)) = match answer.await {
             Ok(Ok(Reply::Deleted { .. })) => return Ok(None),
-            Ok(Ok(Reply::Late)) => (LostReason::Expired, "already expired"),
-            Ok(Ok(Reply::Absent)) => (LostReason::Deleted, "did not have it"),
-            Ok(Ok(Reply::Foreign(_))) => (LostReason::Taken, "held by another"),
+            Ok(Ok(Reply::Late)) => (LostReason::Expired, (AnswerKind::Free, "already expired")),
+            Ok(Ok(Reply::Absent)) => (LostReason::Deleted, (AnswerKind::Free, "did not have it")),
+            Ok(Ok(Reply::Foreign(_))) => (LostReason::Taken, (AnswerKind::Held, ballots::HELD)),
             Ok(Ok(_)) => return Err(unavailable(&context, &Failure::UnexpectedReply)),
             Ok(Err(failure)) => return Err(unavailable(&context, &failure)),
             Err(_) => return Err(unavailable(&context, &Failure::Closed)),
         };
-        Ok(Some(Loss { reason, nodes: said(&context, said_of_it.to_owned()) }))
+        let nodes = vec![NodeAnswer { node: address(&context), kind, answer: answer.to_owned() }];
+        Ok(Some(Loss { reason, nodes }))
     }
 }
 
@@ -284,9 +285,9 @@ fn unavailable(context: &LockContext, failure: &Failure) -> Error {
                    is free when its time is over at the latest";
     Error::new(ErrorKind::Unavailable, message)
         .with_name(context.spec.name.bytes())
-        .with_nodes(said(context, failure.to_string()))
+        .with_nodes(vec![failure.of_node(address(context))])
 }
 
-fn said(context: &LockContext, answer: String) -> Vec<NodeAnswer> {
-    vec![NodeAnswer { node: context.set().members.nodes[NODE].address.to_string(), answer }]
+fn address(context: &LockContext) -> String {
+    context.set().members.nodes[NODE].address.to_string()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::{HeldBy, NodeAnswer};
+use crate::error::{AnswerKind, HeldBy, NodeAnswer};
 use crate::net::connections::{Connections, Members};
 use crate::net::failure::Failure;
 use crate::net::round::{Delivery, Event, Round};
@@ -15,6 +15,9 @@ pub(crate) const HELD: &str = "held by another";
 
 /// A node's answer in a few words: others share the lock, and the caller may not join them.
 pub(crate) const HELD_OFF: &str = "shared, and a writer waits for it";
+
+/// A node's answer in a few words: there is none.
+pub(crate) const PENDING: &str = "no answer yet";
 
 /// The nodes' answers in an attempt that was not won.
 #[derive(Debug)]
@@ -168,20 +171,20 @@ impl Ballots {
 
     /// Lists each node's answer, for an error. A quarantine is shown with the time it lasts from now on.
     pub(crate) fn answers(&self, members: &Members, restart_delay: Duration, now: Moment) -> Vec<NodeAnswer> {
-        let answer = |(node, vote): (usize, &Vote)| NodeAnswer {
-            node: members.nodes[node].address.to_string(),
-            answer: match (vote, &self.failures[node]) {
+        let answer = |(node, vote): (usize, &Vote)| {
+            let address = members.nodes[node].address.to_string();
+            let (kind, answer) = match (vote, &self.failures[node]) {
                 (_, Some(Failure::Quarantined(left))) => {
-                    let left =
-                        members.health.why_not_counted(node, restart_delay, now).unwrap_or(Failure::Quarantined(*left));
-                    left.to_string()
+                    let why = members.health.why_not_counted(node, restart_delay, now);
+                    return why.unwrap_or(Failure::Quarantined(*left)).of_node(address);
                 }
-                (_, Some(failure)) => failure.to_string(),
-                (Vote::Held, _) if self.held_off.contains(node) => HELD_OFF.to_owned(),
-                (Vote::Held, _) => HELD.to_owned(),
-                (Vote::Pending | Vote::Failed, None) => "no answer yet".to_owned(),
-                (Vote::Granted(_) | Vote::Confirming(_) | Vote::Confirmed, None) => "granted".to_owned(),
-            },
+                (_, Some(failure)) => return failure.of_node(address),
+                (Vote::Held, _) if self.held_off.contains(node) => (AnswerKind::Held, HELD_OFF),
+                (Vote::Held, _) => (AnswerKind::Held, HELD),
+                (Vote::Pending | Vote::Failed, None) => (AnswerKind::Pending, PENDING),
+                (Vote::Granted(_) | Vote::Confirming(_) | Vote::Confirmed, None) => (AnswerKind::Done, "granted"),
+            };
+            NodeAnswer { node: address, kind, answer: answer.to_owned() }
         };
         self.votes.iter().enumerate().map(answer).collect()
     }
@@ -273,17 +276,29 @@ impl KeyBallots {
         members: &Members,
         describe: impl Fn(KeyVote, Option<&Reply>, Delivery) -> String,
     ) -> Vec<NodeAnswer> {
-        let answer = |(node, vote): (usize, &KeyVote)| NodeAnswer {
-            node: members.nodes[node].address.to_string(),
-            answer: match (vote, &self.answers[node]) {
-                (_, Some(Err(failure))) => failure.to_string(),
-                (KeyVote::Pending, _) => "no answer yet".to_owned(),
+        let answer = |(node, vote): (usize, &KeyVote)| {
+            let address = members.nodes[node].address.to_string();
+            let (kind, answer) = match (vote, &self.answers[node]) {
+                (_, Some(Err(failure))) => return failure.of_node(address),
+                (KeyVote::Pending, _) => (AnswerKind::Pending, PENDING.to_owned()),
                 (vote, answer) => {
-                    describe(*vote, answer.as_ref().and_then(|answer| answer.as_ref().ok()), self.sent[node])
+                    let reply = answer.as_ref().and_then(|answer| answer.as_ref().ok());
+                    (kind(*vote), describe(*vote, reply, self.sent[node]))
                 }
-            },
+            };
+            NodeAnswer { node: address, kind, answer }
         };
         self.votes.iter().enumerate().map(answer).collect()
+    }
+}
+
+/// Returns what a node that has answered said of the keys.
+fn kind(vote: KeyVote) -> AnswerKind {
+    match vote {
+        KeyVote::Ours => AnswerKind::Done,
+        KeyVote::Absent => AnswerKind::Free,
+        KeyVote::Foreign => AnswerKind::Held,
+        KeyVote::Ahead | KeyVote::Pending | KeyVote::Failed => AnswerKind::Uncounted,
     }
 }
 

@@ -19,13 +19,12 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::client::TlsStream;
 
 use crate::address::Target;
 use crate::net::failure::Failure;
 use crate::net::progress::{Phase, Progress};
 use crate::net::socket::{Socket, Transport};
-use crate::net::tls::Tls;
+use crate::net::tls::{self, Tls, TlsStream};
 use crate::protocol::certificate::Validity;
 use crate::sys::boot_time::MISSING;
 use crate::sys::clock::Clock;
@@ -60,7 +59,7 @@ pub(crate) struct Dialer {
 #[derive(Debug)]
 pub(crate) enum Stream {
     Plain(Socket),
-    Tls(Box<TlsStream<Socket>>),
+    Tls(Box<TlsStream>),
 }
 
 /// A source of the addresses behind a host's name.
@@ -245,7 +244,7 @@ impl Stream {
     /// Returns from when until when the server's certificate is valid; `None` without TLS.
     pub(crate) fn certificate(&self) -> Option<Validity> {
         let Self::Tls(stream) = self else { return None };
-        Validity::of(stream.get_ref().1.peer_certificates()?.first()?)
+        tls::certificate(stream)
     }
 }
 
@@ -253,7 +252,7 @@ impl Transport for Stream {
     fn socket(&mut self) -> Option<&mut Socket> {
         match self {
             Self::Plain(socket) => Some(socket),
-            Self::Tls(stream) => Some(stream.get_mut().0),
+            Self::Tls(stream) => Some(tls::socket(stream)),
         }
     }
 

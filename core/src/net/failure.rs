@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::{AnswerKind, NodeAnswer};
 use crate::net::logins::NoLogin;
 use crate::net::progress::Phase;
 use crate::protocol::cluster::Redirect;
@@ -110,6 +111,32 @@ impl Failure {
                 | Self::Told(_)
                 | Self::Unconnected(..)
         )
+    }
+
+    /// Returns the answer of `node`, for an error.
+    pub(crate) fn of_node(&self, node: String) -> NodeAnswer {
+        NodeAnswer { node, kind: self.kind(), answer: self.to_string() }
+    }
+
+    fn kind(&self) -> AnswerKind {
+        match self {
+            Self::Unreachable(_) | Self::Tls(_) | Self::Closed | Self::HungUp | Self::Full => AnswerKind::Unreachable,
+            Self::Silent(after) if after.is_zero() => AnswerKind::Pending,
+            Self::NoLogin(_) => AnswerKind::Pending,
+            Self::Silent(_) | Self::Unconnected(..) | Self::Unresponsive => AnswerKind::Silent,
+            Self::Refused(code) => AnswerKind::Refused(code.to_string()),
+            Self::Told(_) => AnswerKind::Refused("ERR".to_owned()),
+            Self::NoScript => AnswerKind::Refused("NOSCRIPT".to_owned()),
+            Self::Forbidden(code) => AnswerKind::Forbidden(code.to_string()),
+            Self::Quarantined(left) => AnswerKind::Quarantined(*left),
+            Self::UnexpectedReply
+            | Self::Replica
+            | Self::Duplicate(_)
+            | Self::Moved(_)
+            | Self::Asked(_)
+            | Self::Between
+            | Self::Unassigned => AnswerKind::Uncounted,
+        }
     }
 
     /// Returns the error of the program's own code behind this failure, if there is one.

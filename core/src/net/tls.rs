@@ -31,14 +31,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 use crate::address::TlsOptions;
 use crate::error::Error;
 use crate::net::failure::Failure;
 use crate::net::socket::Socket;
 use crate::net::tls::verifier::Verifier;
-use crate::options::checked_server_name;
+use crate::protocol::certificate::Validity;
 use crate::sys::file_version::{self, FileVersion};
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::log::log;
@@ -49,6 +48,9 @@ const READS_MOST: u32 = 3;
 
 /// The system's roots, once they were read. Locked while they are, only by threads that may wait for files.
 static SYSTEM_ROOTS: PerProcess<Mutex<Option<Arc<RootCertStore>>>> = PerProcess::new();
+
+/// An encrypted stream.
+pub(crate) type TlsStream = tokio_rustls::client::TlsStream<Socket>;
 
 /// TLS to one host.
 pub(crate) struct Tls {
@@ -159,11 +161,7 @@ impl Tls {
     }
 
     /// Encrypts `tcp`. Cancel safe.
-    pub(crate) async fn shake_hands(
-        &self,
-        config: Arc<ClientConfig>,
-        socket: Socket,
-    ) -> Result<TlsStream<Socket>, Failure> {
+    pub(crate) async fn shake_hands(&self, config: Arc<ClientConfig>, socket: Socket) -> Result<TlsStream, Failure> {
         let connected = TlsConnector::from(config).connect(self.server_name.clone(), socket).await;
         connected.map_err(|error| failure(&error).unwrap_or(Failure::HungUp))
     }
@@ -172,8 +170,20 @@ impl Tls {
 /// Returns the name that the certificate of `host` must have.
 fn server_name(options: &TlsOptions, host: &str) -> Result<ServerName<'static>, Error> {
     let name = options.server_name.as_deref().unwrap_or(host);
-    // The setter in Rust does not check, and a host may not be a name for a certificate: `a_b`.
-    Ok(ServerName::try_from(checked_server_name(name)?.to_owned()).expect("it was just checked"))
+    // A host may not be a name for a certificate: `a_b`.
+    ServerName::try_from(name.to_owned()).map_err(|_| {
+        Error::about("tls_server_name", format!(" {name:?} is not a host name that a certificate can have"))
+    })
+}
+
+/// Returns what is under the encryption.
+pub(crate) fn socket(stream: &mut TlsStream) -> &mut Socket {
+    stream.get_mut().0
+}
+
+/// Returns from when until when the server's certificate is valid.
+pub(crate) fn certificate(stream: &TlsStream) -> Option<Validity> {
+    Validity::of(stream.get_ref().1.peer_certificates()?.first()?)
 }
 
 /// Sorts an I/O error of an encrypted stream; `None` if TLS is not its cause.

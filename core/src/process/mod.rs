@@ -38,7 +38,6 @@ use crate::net::logins::Logins;
 use crate::net::node::cluster::servers::ServerAccess;
 use crate::net::node::endpoint::{Endpoint, Endpoints};
 use crate::net::node::list::NodeLists;
-use crate::net::node::memory::MemoryNode;
 use crate::net::node::sentinels::SentinelAccess;
 use crate::net::node::simulated::SimulatedSockets;
 use crate::net::node::{Cluster, MemoryNodes, Node, Sentinels};
@@ -63,7 +62,7 @@ pub(crate) struct Process {
     sets: Mutex<HashMap<Addresses, Weak<NodeSet>>>,
     endpoints: Endpoints,
     pub(crate) lists: NodeLists,
-    memory: MemoryNodes,
+    pub(crate) memory: MemoryNodes,
     sentinels: Mutex<HashMap<Address, Arc<Sentinels>>>,
     clusters: Mutex<HashMap<Address, Arc<Cluster>>>,
     sockets: Option<Arc<dyn SimulatedSockets>>,
@@ -238,11 +237,6 @@ impl Process {
             return Ok(sockets.sentinels(address.target()));
         }
         SentinelAccess::dialed(address)
-    }
-
-    /// Returns the node in memory with this name.
-    pub(crate) fn memory_node(&self, name: &str) -> MemoryNode {
-        self.memory.named(name)
     }
 
     /// Returns the endpoints that clients name, with what they are called.

@@ -17,3 +17,4 @@ pub(crate) mod request;
 pub(crate) mod sentinel;
 pub(crate) mod shape;
 pub(crate) mod token;
+pub(crate) mod value;

@@ -107,7 +107,7 @@ impl Background {
     ) -> Result<T, Error> {
         let (sender, receiver) = oneshot::channel();
         self.start()?.spawn(async move { drop(sender.send(call.await)) });
-        receiver.await.map_err(|_| stopped())
+        receiver.await.map_err(|_| Error::panicked())
     }
 }
 
@@ -121,11 +121,6 @@ pub(crate) fn refuse_to_block() -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::invalid("a thread of redlock itself cannot wait for a lock; make the call on a thread of the program"))
-}
-
-/// Returns the error of a call whose task the background dropped.
-pub(crate) fn stopped() -> Error {
-    Error::new(ErrorKind::Unavailable, "the redlock background thread stopped before the call finished")
 }
 
 impl Started {
@@ -278,6 +273,13 @@ mod tests {
         let inner = background.clone();
         background.spawn(async move { sender.send(inner.is_settled()).unwrap() });
         assert!(!receiver.recv_timeout(LIMIT).unwrap(), "it is at work");
+    }
+
+    #[tokio::test]
+    async fn a_call_that_panics_is_a_bug_and_not_tried_again() {
+        let background = Background::thread();
+        let error = background.run::<()>(async { panic!("on purpose") }).await.unwrap_err();
+        assert_eq!((error.code(), error.is_retryable()), ("internal", false), "{error}");
     }
 
     #[test]

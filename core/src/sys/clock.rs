@@ -7,6 +7,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io::ErrorKind;
+use std::panic::catch_unwind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,6 +16,13 @@ use std::time::{Duration, SystemTime};
 use crate::sys::boot_time;
 use crate::sys::boot_time::timer::BootTimer;
 use crate::sys::log::log;
+
+/// Returns whether the current runtime has timers. Without them, tokio says so by a panic alone, and its text is on
+/// standard error.
+pub(crate) fn has_timers() -> bool {
+    #[expect(clippy::disallowed_methods, reason = "this file owns sleeping")]
+    catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
+}
 
 /// An instant on the suspend-aware clock, in nanoseconds since an origin that only this process knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

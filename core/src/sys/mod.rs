@@ -8,6 +8,7 @@
 pub(crate) mod background;
 pub(crate) mod boot_time;
 pub(crate) mod clock;
+pub(crate) mod current_runtime;
 pub(crate) mod descriptor;
 pub(crate) mod event_loop;
 pub(crate) mod file_version;

@@ -140,7 +140,7 @@ impl MemoryServer {
     fn local(&self) -> &Local {
         self.local.of(Pid::now(), || {
             let process = Process::current();
-            Local { node: process.memory_node(&self.name), token: Token::fresh(&process.random), process }
+            Local { node: process.memory.named(&self.name), token: Token::fresh(&process.random), process }
         })
     }
 }

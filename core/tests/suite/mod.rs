@@ -11,6 +11,7 @@ mod hold;
 mod layers;
 mod log;
 mod nodes;
+#[cfg(feature = "__bindings")]
 mod objects;
 mod processes;
 mod readme;
@@ -19,7 +20,7 @@ mod send_sync;
 mod sentinel;
 mod setnx;
 mod single;
-#[cfg(all(feature = "metrics", feature = "testing"))]
+#[cfg(all(feature = "__bindings", feature = "metrics-0_24", feature = "redis-1", feature = "testing"))]
 mod surface;
 #[cfg(feature = "testing")]
 mod testing;

@@ -78,7 +78,7 @@ fn metrics_of_the_page() -> Vec<(&'static str, &'static str)> {
 #[test]
 fn prometheus_scrapes_every_metric_of_the_page_while_a_lock_is_held() {
     let server = Server::start();
-    let mut command = example("prometheus", &["--features", "metrics"], &server);
+    let mut command = example("prometheus", &["--features", "metrics-0_24"], &server);
     let mut running = Running(command.arg("127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap());
     let mut url = String::new();
     BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut url).unwrap();

@@ -9,7 +9,8 @@ async fn a_free_lock_of_any_shape_takes_one_request_to_acquire_and_one_to_releas
     // A server that has DELIFEQ needs no script to release.
     let asked = || server.asked(&["eval", "evalsha", "delifeq"]);
     let client = Redlock::new(server.url()).unwrap();
-    for lock in [client.lock("foo"), client.lock_all(["foo", "bar", "baz", "qux"]), client.semaphore("pool", 1)] {
+    for lock in [client.lock("foo").into(), client.lock_all(["foo", "bar", "baz", "qux"]), client.semaphore("pool", 1)]
+    {
         // The first time, the server does not know the scripts.
         lock.acquire().await.unwrap().release().await.unwrap();
         let before = asked();

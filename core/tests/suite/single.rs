@@ -27,6 +27,28 @@ async fn a_lock_is_acquired_extended_and_released() {
     assert_eq!((view.state, view.fence, view.holders), (LockState::Held, Some(next.fence()), 1), "{view:?}");
 }
 
+/// Without timers, tokio would panic.
+#[test]
+fn a_runtime_without_timers_is_refused() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let redlock = Redlock::new("memory://no-timers").unwrap();
+    let guard = redlock::blocking::Redlock::new("memory://no-timers").unwrap().lock("other").acquire().unwrap();
+    runtime.block_on(async {
+        let refused = [
+            redlock.lock("foo").acquire().await.map(drop),
+            redlock.lock("foo").is_locked().await.map(drop),
+            redlock.inspect("foo").await.map(drop),
+            redlock.diagnose().await.map(drop),
+            redlock.list_locks("*").next().await.map(drop),
+        ];
+        for error in refused.map(Result::unwrap_err) {
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(error.to_string().contains("enable_all()"), "{error}");
+        }
+    });
+    guard.release().unwrap();
+}
+
 #[tokio::test]
 async fn a_waiter_gets_the_lock_after_its_release() {
     let server = Server::start();

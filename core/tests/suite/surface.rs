@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use redlock::bindings::options::{OPTIONS, Scope};
 use redlock::{
-    Builder, Credentials, DetachedLock, Diagnosis, Election, Error, ErrorKind, Finding, Guard, IntoNodes, Leader,
-    Level, Lock, LockListing, LockState, LockView, Login, LostReason, Metric, MetricKind, NodeAnswer, NodeState,
-    NodeView, Point, PointValue, Redlock, SetnxGuard, SetnxLock, Stats, blocking, count_by_name, publish_metrics,
-    shutdown, shutdown_async, stats, testing,
+    AnswerKind, Builder, Credentials, DetachedLock, Diagnosis, Election, Error, ErrorKind, Finding, Fixed, Guard,
+    IntoNodes, Leader, Level, Lock, LockListing, LockState, LockView, Login, LostReason, Metric, MetricKind, Named,
+    NodeAddress, NodeAnswer, NodeState, NodeView, Point, PointValue, Redlock, SetnxGuard, SetnxLock, Stats, blocking,
+    count_by_name, publish_metrics, shutdown, shutdown_async, stats, testing,
 };
 use serde_json::Value;
 
@@ -91,6 +91,8 @@ fn tests_of_blocking_programs() -> Result<(), Error> {
 #[tokio::test]
 async fn client_and_lock() -> Result<(), Error> {
     drop::<Result<Redlock, Error>>(Redlock::from_env());
+    let address = redis::Client::open("redis://localhost").unwrap().get_connection_info().clone();
+    drop::<Result<Redlock, Error>>(Redlock::new(NodeAddress::try_from(address)?));
     let redlock: Redlock = Redlock::new(nodes())?;
     let builder: Builder = Redlock::builder();
     let builder = Builder::nodes(builder, nodes());
@@ -119,7 +121,7 @@ async fn client_and_lock() -> Result<(), Error> {
     let builder = Builder::label(builder, "surface");
     drop::<Redlock>(Builder::build(builder)?);
 
-    let lock: Lock = Redlock::lock(&redlock, "async");
+    let lock: Lock<Named> = Redlock::lock(&redlock, "async");
     let lock = Lock::ttl(lock, Duration::from_secs(10));
     let lock = Lock::timeout(lock, Duration::ZERO);
     let lock = Lock::no_timeout(lock);
@@ -161,11 +163,11 @@ async fn client_and_lock() -> Result<(), Error> {
 #[tokio::test]
 async fn several_names_semaphores_and_elections() -> Result<(), Error> {
     let redlock: Redlock = Redlock::new(nodes())?;
-    let lock: Lock = Redlock::lock_all(&redlock, ["a", "b"]);
+    let lock: Lock<Fixed> = Redlock::lock_all(&redlock, ["a", "b"]);
     Guard::release(Lock::acquire(&lock).await?).await?;
-    let lock: Lock = Lock::shared(Redlock::lock(&redlock, "shared"));
+    let lock: Lock<Fixed> = Lock::shared(Redlock::lock(&redlock, "shared"));
     Guard::release(Lock::acquire(&lock).await?).await?;
-    let lock: Lock = Redlock::semaphore(&redlock, "pool", 2);
+    let lock: Lock<Fixed> = Redlock::semaphore(&redlock, "pool", 2);
     Guard::release(Lock::acquire(&lock).await?).await?;
     drop::<Vec<LockView>>(Redlock::inspect_semaphore(&redlock, "pool", 2).await?);
     let guard: Guard = Lock::acquire(&Redlock::lock(&redlock, "job")).await?;
@@ -192,16 +194,16 @@ async fn several_names_semaphores_and_elections() -> Result<(), Error> {
 #[test]
 fn blocking_several_names_semaphores_and_elections() -> Result<(), Error> {
     let redlock: blocking::Redlock = blocking::Redlock::new(nodes())?;
-    let lock: blocking::Lock = blocking::Redlock::lock_all(&redlock, ["a", "b"]);
+    let lock: blocking::Lock<Fixed> = blocking::Redlock::lock_all(&redlock, ["a", "b"]);
     blocking::Guard::release(blocking::Lock::acquire(&lock)?)?;
-    let lock: blocking::Lock = blocking::Lock::shared(blocking::Redlock::lock(&redlock, "blocking shared"));
+    let lock: blocking::Lock<Fixed> = blocking::Lock::shared(blocking::Redlock::lock(&redlock, "blocking shared"));
     blocking::Guard::release(blocking::Lock::acquire(&lock)?)?;
-    let lock: blocking::Lock = blocking::Redlock::semaphore(&redlock, "blocking pool", 2);
+    let lock: blocking::Lock<Fixed> = blocking::Redlock::semaphore(&redlock, "blocking pool", 2);
     blocking::Guard::release(blocking::Lock::acquire(&lock)?)?;
     drop::<Vec<LockView>>(blocking::Redlock::inspect_semaphore(&redlock, "blocking pool", 2)?);
     let guard: blocking::Guard = blocking::Lock::acquire(&blocking::Redlock::lock(&redlock, "blocking job"))?;
     let text: DetachedLock = blocking::Guard::detach(&guard)?;
-    let lock: blocking::Lock = blocking::Redlock::attach(&redlock, text.as_ref());
+    let lock: blocking::Lock<Fixed> = blocking::Redlock::attach(&redlock, text.as_ref());
     let guard: blocking::Guard = blocking::Lock::acquire(&lock)?;
     let text: DetachedLock = blocking::Guard::detach_for(&guard, Duration::from_secs(20))?;
     blocking::Guard::release(blocking::Lock::acquire(&blocking::Redlock::attach(&redlock, text.as_str()))?)?;
@@ -369,10 +371,16 @@ fn errors_and_views() {
     let reasons =
         [LostReason::Expired, LostReason::Taken, LostReason::Unreachable, LostReason::MaxHold, LostReason::Deleted];
     assert_eq!(reasons, LostReason::ALL);
+    let _ = |answer: AnswerKind| match answer {
+        AnswerKind::Done | AnswerKind::Held | AnswerKind::Free | AnswerKind::Pending | AnswerKind::Unreachable => 0,
+        AnswerKind::Silent | AnswerKind::Refused(_) | AnswerKind::Forbidden(_) | AnswerKind::Quarantined(_) => 1,
+        AnswerKind::Uncounted => 2,
+        _ => 3,
+    };
     assert_eq!([Level::Ok, Level::Warning, Level::Unusable], Level::ALL);
     let _ = (field!(Diagnosis.node), field!(Diagnosis.findings));
     let _ = (field!(Finding.check), field!(Finding.level), field!(Finding.message));
-    let _ = (field!(NodeAnswer.node), field!(NodeAnswer.answer));
+    let _ = (field!(NodeAnswer.node), field!(NodeAnswer.kind), field!(NodeAnswer.answer));
     let _ = (field!(LockView.name), field!(LockView.key), field!(LockView.state), field!(LockView.label));
     let _ = (field!(LockView.fence), field!(LockView.since), field!(LockView.ttl_left), field!(LockView.holders));
     let _ = (field!(LockView.quorum), field!(LockView.waiting), field!(LockView.nodes));
@@ -495,8 +503,10 @@ fn public(source: &str, module: &str) -> BTreeSet<String> {
             } else {
                 found.insert(format!("{module}{name}"));
             }
-        } else if line.starts_with("impl ") && !line.contains(" for ") {
-            owner = named(line, &["impl "]).filter(|name| !hidden_types.contains(name)).map(|name| (name, "impl"));
+        } else if line.starts_with("impl") && !line.contains(" for ") {
+            owner = named(line, &["impl ", "impl<Kind> "])
+                .filter(|name| !hidden_types.contains(name))
+                .map(|name| (name, "impl"));
         } else if line == "}" {
             owner = None;
         }
@@ -518,6 +528,7 @@ fn nothing_else_is_public() {
         include_str!("../../src/error.rs"),
         include_str!("../../src/api/openmetrics.rs"),
         include_str!("../../src/api/publish.rs"),
+        include_str!("../../src/api/redis_1.rs"),
         include_str!("../../src/api/shutdown.rs"),
         include_str!("../../src/api/stats.rs"),
         include_str!("../../src/api/election.rs"),

@@ -147,7 +147,7 @@ impl Asked {
                 Shape::Set => client.lock_all(&self.names),
                 Shape::Slot => client.semaphore(&self.names[0], self.permits),
                 Shape::Shared => client.lock(&self.names[0]).shared(),
-                Shape::One | Shape::Term => client.lock(&self.names[0]),
+                Shape::One | Shape::Term => client.lock(&self.names[0]).into(),
             };
             let lock = lock.ttl(self.ttl).margin(self.margin).at_least(self.at_least);
             let lock = lock.auto_renew(self.auto_renew).restart_delay(self.restart_delay);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redlock::testing::simulation::Pace;
-use redlock::{Guard, Lock};
+use redlock::{Fixed, Guard, Lock};
 
 use crate::book::{Pen, Pending, Won, nanos};
 use crate::client::{Task, valid_until_ns};
@@ -12,7 +12,7 @@ use crate::shape::{CONTESTED, NAMES, Shape};
 
 /// A lock that is about to be asked for.
 pub(crate) struct Asked {
-    pub(crate) lock: Lock,
+    pub(crate) lock: Lock<Fixed>,
     pub(crate) shape: Shape,
     pub(crate) ttl: Duration,
     pub(crate) timeout: Option<Duration>,
@@ -34,7 +34,7 @@ impl Patience {
 
 impl Asked {
     /// The options that come with the shape alone.
-    pub(crate) fn plainly(lock: Lock, shape: Shape, ttl: Duration) -> Self {
+    pub(crate) fn plainly(lock: Lock<Fixed>, shape: Shape, ttl: Duration) -> Self {
         Self {
             lock: lock.ttl(ttl),
             shape,

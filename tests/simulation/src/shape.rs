@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use redlock::{Lock, Redlock};
+use redlock::{Fixed, Lock, Redlock};
 use redlock_history::Record;
 
 use crate::dice::Dice;
@@ -45,9 +45,9 @@ impl Shape {
     }
 
     /// The lock, with the options of its client.
-    pub(crate) fn lock(&self, client: &Redlock) -> Lock {
+    pub(crate) fn lock(&self, client: &Redlock) -> Lock<Fixed> {
         match self {
-            Self::One(name) => client.lock(name),
+            Self::One(name) => client.lock(name).into(),
             Self::All(names) => client.lock_all(names),
             Self::Permit(name, permits) => client.semaphore(name, *permits),
             Self::Shared(name) => client.lock(name).shared(),

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
-use redlock::{ErrorKind, Guard, Lock, Redlock};
+use redlock::{ErrorKind, Fixed, Guard, Lock, Redlock};
 use tokio::task::JoinSet;
 
 use crate::args::{Args, Leak, Shape};
@@ -57,17 +57,17 @@ pub(crate) fn perform(client: &Redlock, args: &Args, count: u64, rng: &mut Rng) 
 }
 
 /// A lock of names that others want as well, or of one's own.
-fn lock(client: &Redlock, shape: Shape, task: u64, rng: &mut Rng) -> Lock {
+fn lock(client: &Redlock, shape: Shape, task: u64, rng: &mut Rng) -> Lock<Fixed> {
     match shape {
         Shape::Slot => client.semaphore("pool", PERMITS + u32::from(rng.bool())),
         Shape::Set => client.lock_all(rng.choose_multiple(0..=WANTED, 2).into_iter().map(|name| of(name, task))),
         Shape::Shared => {
             let lock = client.lock(rng.u64(..WANTED).to_string());
-            if rng.u64(..WRITES) > 0 { lock.shared() } else { lock }
+            if rng.u64(..WRITES) > 0 { lock.shared() } else { lock.into() }
         }
         Shape::One | Shape::Term => {
             let name = if rng.bool() { rng.u64(..WANTED) } else { WANTED };
-            client.lock(of(name, task))
+            client.lock(of(name, task)).into()
         }
     }
 }
@@ -77,7 +77,7 @@ fn of(name: u64, task: u64) -> String {
     if name < WANTED { name.to_string() } else { (WANTED + task).to_string() }
 }
 
-async fn turn(lock: Lock, counts: &Counts, rng: &mut Rng, leaks: bool) {
+async fn turn(lock: Lock<Fixed>, counts: &Counts, rng: &mut Rng, leaks: bool) {
     match Moment::random(rng).cut(lock.acquire()).await {
         None => {
             counts.cancelled.fetch_add(1, Ordering::Relaxed);

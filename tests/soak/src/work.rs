@@ -126,7 +126,7 @@ impl Worker {
             None => {}
             Some(Leak::Keys) => {
                 let client = client(self.args.face, &self.args.nodes);
-                let lock = both!(client, client => client.lock(format!("leaked-{}", self.done)));
+                let lock: Lock = both!(client, client => client.lock(format!("leaked-{}", self.done)).into());
                 let (sender, receiver) = mpsc::channel();
                 let acquire = async move { sender.send(lock.acquire().await).expect("it is received") };
                 self.args.face.spawn(&RUNTIME, acquire)();
@@ -153,7 +153,7 @@ pub(crate) fn lock(client: &Client, shape: Shape, name: &str, turn: u64) -> Lock
         Shape::Set => client.lock_all([format!("a-{name}"), name.into(), format!("z-{name}")]),
         Shape::Slot => client.semaphore(name, PERMITS),
         Shape::Shared if !turn.is_multiple_of(WRITES) => client.lock(name).shared(),
-        Shape::One | Shape::Term | Shape::Shared => client.lock(name),
+        Shape::One | Shape::Term | Shape::Shared => client.lock(name).into(),
     })
 }
 

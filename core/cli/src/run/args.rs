@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use redlock::{Lock, Redlock};
+use redlock::{Fixed, Lock, Redlock};
 
 use crate::duration::{self, shown};
 use crate::exit::{Exit, Failure};
@@ -139,12 +139,12 @@ impl Args {
     }
 
     /// Returns the lock. Its options are checked when it is acquired, before anything is sent.
-    pub(super) fn lock(&self, redlock: &Redlock) -> Result<Lock, Failure> {
+    pub(super) fn lock(&self, redlock: &Redlock) -> Result<Lock<Fixed>, Failure> {
         let names = self.names.iter().map(|name| name.as_bytes());
         let lock = match (self.permits, &self.names[..]) {
             (None, [name]) if self.shared => redlock.lock(name.as_bytes()).shared(),
             _ if self.shared => return Err(Failure::usage("--shared is for one name, but there are several")),
-            (None, [name]) => redlock.lock(name.as_bytes()),
+            (None, [name]) => redlock.lock(name.as_bytes()).into(),
             (None, _) => redlock.lock_all(names),
             (Some(permits), [name]) => redlock.semaphore(name.as_bytes(), permits),
             (Some(_), _) => return Err(Failure::usage("--permits is for one name, but there are several")),

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use redlock::bindings::clock::Clock;
-use redlock::{Error, Guard, Lock, LockState, LockView, Redlock};
+use redlock::{Error, Fixed, Guard, Lock, LockState, LockView, Redlock};
 
 use crate::duration::shown;
 use crate::exit::Failure;
@@ -30,7 +30,7 @@ pub(super) enum Waited {
 }
 
 /// Waits for the lock. Ends early for a signal, with nothing left behind.
-pub(super) async fn wait(args: &Args, redlock: &Redlock, lock: &Lock, signals: &mut Signals) -> Waited {
+pub(super) async fn wait(args: &Args, redlock: &Redlock, lock: &Lock<Fixed>, signals: &mut Signals) -> Waited {
     let acquired = async {
         match lock.acquire().await {
             Ok(guard) => Waited::Acquired(guard),

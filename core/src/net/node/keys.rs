@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
-use super::memory::{self, MemoryConnection};
+use super::memory::MemoryConnection;
 use super::pipeline::Answer;
 use super::redis::RedisConnection;
 use super::scripts::{ScriptId, command, deletion, refusal, reply, text, ttl_left};
@@ -17,6 +17,7 @@ use crate::net::failure::Failure;
 use crate::net::node::way::Eval;
 use crate::protocol::request::{Action, KeyState, Keys, Reply, Request, WAITING_MAX};
 use crate::protocol::token::Token;
+use crate::protocol::value;
 
 /// A part of a node's keys, and where the next part begins.
 #[derive(Debug)]
@@ -131,7 +132,7 @@ async fn shared(connection: &RedisConnection, keys: &Keys, asking: bool) -> Resu
 
 /// Returns what a value shows, and what proves whose it is.
 fn judged(value: &[u8], ttl_left: Option<std::time::Duration>) -> (KeyState, Option<Proof>) {
-    let ours = memory::Value::parse(value).and_then(|ours| Some((Token::parse(ours.token)?, ours)));
+    let ours = value::Value::parse(value).and_then(|ours| Some((Token::parse(ours.token)?, ours)));
     match ours {
         Some((token, ours)) => {
             let owner = ours.owner();

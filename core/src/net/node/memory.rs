@@ -10,6 +10,8 @@ mod sorted_set;
 #[cfg(any(test, feature = "__simulation"))]
 #[path = "../../../../tests/simulation/world/tampering.rs"]
 pub(crate) mod tampering;
+#[cfg(feature = "testing")]
+mod testing;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -19,8 +21,9 @@ use std::time::Duration;
 use crate::net::failure::Failure;
 use crate::net::node::event::{EventSink, NodeEvent};
 use crate::net::node::identity::{Identity, Lacks, Role, ServerInfo};
-use crate::protocol::request::{self, Action, FENCES, KeyState, Keys, Reply, Request, Wants};
-use crate::protocol::token::{Fingerprint, Token};
+use crate::protocol::request::{Action, FENCES, KeyState, Keys, Reply, Request, Wants};
+use crate::protocol::token::Token;
+use crate::protocol::value::{Value, leading_digits, number};
 use crate::sys::clock::{Clock, Moment};
 
 pub(crate) use sorted_set::SortedSet;
@@ -35,9 +38,6 @@ const WAITING_MAX: u64 = 100_000;
 const WANT_KEEP: Duration = Duration::from_secs(5);
 /// In microseconds.
 const SECOND: u64 = 1_000_000;
-
-/// How far a clock can be moved, so that no time on it overflows: a century, in microseconds.
-const AHEAD_MAX: u64 = 100 * 366 * 86_400 * SECOND;
 
 /// The possible values of the SETNX protocol, in Unix seconds.
 const SETNX_EXPIRIES: RangeInclusive<u64> = 1_000_000_000..=100_000_000_000;
@@ -128,7 +128,7 @@ impl Store {
     /// Returns the answer if the lock is held, with a position if the caller `wants` one.
     fn held(&mut self, now: u64, token: &Token, keys: &Keys, wants: Option<Wants>) -> Option<Reply> {
         let lock = &keys.lock;
-        let value = Value::read(&self.keys.get(&**lock)?.value);
+        let value = parsed(&self.keys.get(&**lock)?.value);
         let ours = value.as_ref().filter(|value| value.is_of(token)).map(|value| value.fence);
         let hold = value.as_ref().map_or(0, |value| value.fence);
         let label = value.and_then(|value| value.label);
@@ -219,7 +219,7 @@ impl Store {
             let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
             let granted = [former, &request.token].into_iter().find_map(|token| granted(value, token));
             let Some(granted) = granted else {
-                return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label));
+                return Reply::Foreign(parsed(&entry.value).and_then(|value| value.label));
             };
             most = most.max(granted);
             values.push((keys, [request.token.as_bytes(), &value[Token::LEN..]].concat()));
@@ -245,7 +245,7 @@ impl Store {
     fn inspect(&self, now: u64, lock: &[u8]) -> KeyState {
         let Some(entry) = self.keys.get(lock) else { return KeyState::Free };
         let ttl_left = self.ttl_left(now, lock);
-        match Value::read(&entry.value) {
+        match parsed(&entry.value) {
             Some(value) => KeyState::Ours { owner: value.owner(), label: value.label, fence: value.fence, ttl_left },
             None => entry.shared(now, ttl_left).unwrap_or(KeyState::Foreign { ttl_left }),
         }
@@ -361,41 +361,10 @@ fn granted(value: &[u8], token: &Token) -> Option<u64> {
     number(leading_digits(rest)).filter(|fence| *fence < FENCES.end)
 }
 
-/// A value in this library's form: `<token>:<fence>[:<label>]`.
-pub(super) struct Value<'a> {
-    pub(super) token: &'a [u8],
-    pub(super) fence: u64,
-    pub(super) label: Option<Box<str>>,
-}
-
-impl<'a> Value<'a> {
-    fn read(content: &'a Content) -> Option<Self> {
-        let Content::Text(text) = content else { return None };
-        Self::parse(text)
-    }
-
-    /// Returns the parts of a value; `None` if it is not in this form.
-    pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
-        let (token, rest) = text.split_at_checked(Token::LEN)?;
-        let is_hex = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
-        let rest = rest.strip_prefix(b":").filter(|_| token.iter().all(is_hex))?;
-        let digits = leading_digits(rest);
-        let fence = number(digits).filter(|fence| FENCES.contains(fence))?;
-        let label = match &rest[digits.len()..] {
-            [] => None,
-            [b':', label @ ..] => request::label(label),
-            _ => return None,
-        };
-        Some(Self { token, fence, label })
-    }
-
-    pub(super) fn owner(&self) -> Fingerprint {
-        Fingerprint::parse(&self.token[..Fingerprint::LEN]).expect("a token is hex digits")
-    }
-
-    fn is_of(&self, token: &Token) -> bool {
-        self.token == token.as_bytes()
-    }
+/// Reads a value in this library's form.
+fn parsed(content: &Content) -> Option<Value<'_>> {
+    let Content::Text(text) = content else { return None };
+    Value::parse(text)
 }
 
 /// Returns the expiry in a value of the SETNX protocol, in whole Unix seconds; some clients write a fraction too.
@@ -408,17 +377,6 @@ fn setnx_expiry(content: &Content) -> Option<u64> {
         _ => return None,
     }
     number(whole).filter(|expiry| SETNX_EXPIRIES.contains(expiry))
-}
-
-fn leading_digits(text: &[u8]) -> &[u8] {
-    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    &text[..digits]
-}
-
-/// Parses digits, `None` without any. A number too large for `u64` is beyond every limit too.
-fn number(digits: &[u8]) -> Option<u64> {
-    let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.is_empty())?;
-    Some(digits.parse().unwrap_or(u64::MAX))
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -546,58 +504,6 @@ fn notify(told: &[Weak<Line>], own: Option<&Arc<Line>>, key: &[u8]) {
     for line in others.filter(|line| own.is_none_or(|own| !Arc::ptr_eq(line, own))) {
         if let Some(events) = &line.events {
             events.emit(NodeEvent::Changed(key));
-        }
-    }
-}
-
-/// What a test does to a node, and no client can. Connections hear of the keys that change, as those of a server do.
-impl MemoryNode {
-    /// Executes a request of an owner outside of this process. With `seize`, whoever has the lock key loses it first.
-    pub(crate) fn execute(&self, clock: &Clock, request: &Request, seize: bool) -> Result<(), Failure> {
-        let mut shared = self.0.lock().expect("no panic while holding this");
-        let now = shared.now(clock);
-        if seize {
-            shared.store.delete(&request.keys.lock);
-        }
-        let answer = shared.store.execute(now, request);
-        let told = shared.armed.remove(&*request.keys.lock).unwrap_or_default();
-        drop(shared);
-        notify(&told, None, &request.keys.lock);
-        answer.map(drop)
-    }
-
-    /// Deletes every key.
-    pub(crate) fn wipe(&self) {
-        self.lose_keys(|shared| shared.store = Store::default());
-    }
-
-    /// Moves the node's clock forward, so that keys expire.
-    pub(crate) fn advance(&self, clock: &Clock, by: Duration) {
-        self.lose_keys(|shared| {
-            shared.ahead = shared.ahead.saturating_add(micros(by)).min(AHEAD_MAX);
-            let now = shared.now(clock);
-            shared.store.expire(now);
-        });
-    }
-
-    pub(crate) fn set_available(&self, available: bool) {
-        self.0.lock().expect("no panic while holding this").unavailable = !available;
-    }
-
-    pub(crate) fn is_available(&self) -> bool {
-        !self.0.lock().expect("no panic while holding this").unavailable
-    }
-
-    fn lose_keys(&self, lose: impl FnOnce(&mut Shared)) {
-        let mut shared = self.0.lock().expect("no panic while holding this");
-        let Shared { store, armed, .. } = &*shared;
-        let watched: Vec<_> = armed.keys().filter(|key| store.keys.contains_key(*key)).cloned().collect();
-        lose(&mut shared);
-        let gone = watched.into_iter().filter(|key| !shared.store.keys.contains_key(key)).collect::<Vec<_>>();
-        let told: Vec<_> = gone.into_iter().filter_map(|key| shared.armed.remove_entry(&key)).collect();
-        drop(shared);
-        for (key, lines) in told {
-            notify(&lines, None, &key);
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::protocol::diagnosis::server::Facts;
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::sys::clock::Clock;
 
+#[cfg_attr(not(feature = "cluster"), path = "cluster_off.rs")]
 pub(crate) mod cluster;
 mod delifeq;
 pub(crate) mod endpoint;
@@ -26,6 +27,7 @@ pub(crate) mod identity;
 mod info;
 pub(crate) mod keys;
 pub(crate) mod list;
+#[cfg_attr(not(feature = "memory"), path = "memory_off.rs")]
 pub(crate) mod memory;
 pub(crate) mod pace;
 mod pipeline;
@@ -34,6 +36,7 @@ mod redis;
 mod refusal;
 mod replies;
 mod scripts;
+#[cfg_attr(not(feature = "sentinel"), path = "sentinels_off.rs")]
 pub(crate) mod sentinels;
 mod setup;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use redlock::{DetachedLock, Diagnosis, Error, Leader, LockView, LostReason, blocking};
+use redlock::{DetachedLock, Diagnosis, Error, Fixed, Leader, LockView, LostReason, blocking};
 use tokio::runtime::Runtime;
 
 /// A value of the library, as one of the faces has it.
@@ -29,7 +29,7 @@ pub type Builder = Face<redlock::Builder, blocking::Builder>;
 /// A client.
 pub type Client = Face<redlock::Redlock, blocking::Redlock>;
 /// A lock.
-pub type Lock = Face<redlock::Lock, blocking::Lock>;
+pub type Lock = Face<redlock::Lock<Fixed>, blocking::Lock<Fixed>>;
 /// Its guard.
 pub type Guard = Face<redlock::Guard, blocking::Guard>;
 /// A guard that somebody else owns.
@@ -44,7 +44,7 @@ pub type SetnxGuard = Face<redlock::SetnxGuard, blocking::SetnxGuard>;
 /// Waits for the end of what was spawned.
 pub type Wait = Box<dyn FnOnce()>;
 
-/// Does the same in either face: `both!(client, client => client.lock("a"))` is a [`Lock`].
+/// Does the same in either face: `both!(client, client => client.semaphore("a", 2))` is a [`Lock`].
 #[macro_export]
 macro_rules! both {
     ($face:expr, $it:pat => $do:expr) => {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Content, FENCE_MAX, Store, Value, WAITING_MAX, fence_above, granted, is_of};
+use super::{Content, FENCE_MAX, Store, WAITING_MAX, fence_above, granted, is_of, parsed};
 use crate::net::failure::Failure;
 use crate::protocol::request::{Keys, Reply, Request, Wants};
 
@@ -81,7 +81,7 @@ impl Store {
             };
             let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
             let Some(granted) = granted(value, &request.token) else {
-                return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label));
+                return Reply::Foreign(parsed(&entry.value).and_then(|value| value.label));
             };
             most = most.max(granted);
         }

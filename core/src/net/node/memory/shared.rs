@@ -21,10 +21,11 @@
 use std::time::Duration;
 
 use super::sorted_set::{Score, SortedSet};
-use super::{Content, Entry, FENCE_MAX, Store, Value, fence_above, leading_digits, number};
+use super::{Content, Entry, FENCE_MAX, Store, fence_above, parsed};
 use crate::net::failure::Failure;
 use crate::protocol::request::{self, Action, FENCES, KeyState, Keys, Reply, Request, SHARED, Wants};
 use crate::protocol::token::Token;
+use crate::protocol::value::{leading_digits, number};
 
 /// The score of a period's member.
 const INFINITE: Score = Score::MAX;
@@ -97,7 +98,7 @@ impl Store {
         match self.found(now, &keys.lock) {
             Found::Free => None,
             Found::Anothers => {
-                let value = Value::read(&self.keys.get(&*keys.lock)?.value);
+                let value = parsed(&self.keys.get(&*keys.lock)?.value);
                 let hold = value.as_ref().map_or(0, |value| value.fence);
                 let label = value.and_then(|value| value.label);
                 let position = wants.map_or(0, |wants| self.line_up(now, &keys.want, wants, hold));
@@ -197,7 +198,7 @@ impl Store {
         let period = match self.found(now, lock) {
             Found::Free => return Reply::Absent,
             Found::Anothers => {
-                let value = self.keys.get(&**lock).and_then(|entry| Value::read(&entry.value));
+                let value = self.keys.get(&**lock).and_then(|entry| parsed(&entry.value));
                 return Reply::Foreign(value.and_then(|value| value.label));
             }
             Found::Shared(period) => period,
@@ -253,7 +254,7 @@ impl Store {
         let period = match self.found(now, lock) {
             Found::Free => return Reply::Absent,
             Found::Anothers => {
-                let value = self.keys.get(&**lock).and_then(|entry| Value::read(&entry.value));
+                let value = self.keys.get(&**lock).and_then(|entry| parsed(&entry.value));
                 return Reply::Foreign(value.and_then(|value| value.label));
             }
             Found::Shared(period) => period,

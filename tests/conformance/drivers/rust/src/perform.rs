@@ -171,7 +171,7 @@ impl Lock {
                 Self::Plain(both!(client, client => set!(client.lock(name).shared(), options)))
             }
             ("lock", true) => Self::Setnx(both!(client, client => set_setnx!(client.setnx_lock(name), options))),
-            ("lock", false) => Self::Plain(both!(client, client => set!(client.lock(name), options))),
+            ("lock", false) => Self::Plain(both!(client, client => set!(client.lock(name), options).into())),
             // These would not compile in Rust.
             ("attach", _) => Self::Plain(both!(client, client => set!(client.attach(request.text()), options))),
             (_, true) => return Err(options::unknown("protocol", str::to_owned).into()),
