@@ -175,7 +175,7 @@ test: ## develop: Run what must pass before each change: formatting, lints, type
 	$(STEP) 'a cluster' --show -- $(PYTEST) $(TELLING) --topology cluster
 	$(STEP) 'sentinels' --show -- $(PYTEST) $(TELLING) --topology sentinel
 	$(STEP) 'chaos' --show -- $(BIN)/python tests chaos.chaos --seconds 30 --seed 1
-	$(STEP) 'planted faults of the engine' --about 90 -- $(BIN)/python tests mutants.planted --sample
+	$(STEP) 'a planted fault of the engine' --about 90 -- $(BIN)/python tests mutants.planted --sample
 	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)
 	$(TIMES) 900
 

@@ -5,7 +5,7 @@ A patch begins with what is wrong, and then has the lines
     Seed: 17                    seeds of the simulation from this one on find it, or
     Story: module::name         this test of the simulation finds it
     Shows: told late|never told what the seed or the story says then, as a regular expression
-    Sample: yes                 it is one of those that `make test` plants
+    Sample: yes                 it is the one that `make test` plants
 """
 
 from __future__ import annotations
