@@ -374,6 +374,12 @@ fuzz: ## long: Send what callers and servers should not, a minute for each targe
 	@sh tests/setup/doctor.sh cargo cc
 	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) cargo test --locked --package redlock-fuzz
 
+# Beside them, by coverage: what keeps going where a random input ends. ARGS=--jobs=2 and the like are cargo-fuzz's.
+fuzz-guided: ## long: Send addresses and replies that coverage leads to (needs cargo-fuzz and nightly Rust; FUZZ_SECONDS=600)
+	@sh tests/setup/doctor.sh cargo cc
+	for target in addresses replies; do cargo +nightly fuzz run --fuzz-dir core/fuzz/libfuzzer $(ARGS) $$target -- \
+		-max_total_time=$(or $(FUZZ_SECONDS),60) || exit 1; done
+
 # .cargo/mutants.toml names the files, the tests and the excused mutants. cargo-mutants works on a copy.
 # ARGS='--in-diff FILE' breaks only the lines that the diff in the file has changed.
 mutants: ## long: Break the pure files of the core in every way, and see tests fail (80 minutes; needs cargo-mutants)

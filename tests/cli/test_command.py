@@ -56,6 +56,44 @@ def test_its_slot(redlock: Redlock, node: Server, name: str) -> None:
     assert (first.end().status, second.end().status) == (0, 0)
 
 
+def metrics_of(file: Path, name: str) -> dict[str, float]:
+    """The metrics in a file for node_exporter, which are those of one lock, and each with its help and type."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    found = {}
+    for helped, typed, line in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
+        metric, value = line.removeprefix("redlock_run_last_").split(f'{{name="{name}"}} ')
+        assert helped.startswith(f"# HELP redlock_run_last_{metric} ")
+        assert typed == f"# TYPE redlock_run_last_{metric} gauge"
+        found[metric] = float(value)
+    return found
+
+
+def test_a_file_tells_node_exporter_how_it_went(redlock: Redlock, node: Server, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "job.prom"
+    run = ("run", "-n", "--textfile", file, name, "--")
+    assert redlock.end(*run, "sh", "-c", "sleep 0.2; exit 3").status == 3
+    failed = metrics_of(file, name)
+    assert (failed["exit_status"], "success_timestamp_seconds" in failed) == (3, False)
+    assert failed["hold_seconds"] >= 0.2
+    assert redlock.end(*run, "true").status == 0
+    done = metrics_of(file, name)
+    assert done["exit_status"] == 0
+    assert failed["end_timestamp_seconds"] < done["success_timestamp_seconds"] == done["end_timestamp_seconds"]
+    taken(node, name)
+    assert redlock.end(*run, "true").status == 75
+    denied = metrics_of(file, name)
+    assert (denied["exit_status"], denied["hold_seconds"]) == (75, 0)
+    assert denied["success_timestamp_seconds"] == done["success_timestamp_seconds"], "that of the run before"
+    assert [each.name for each in tmp_path.glob("*job*")] == ["job.prom"]
+
+
+def test_a_file_for_node_exporter_that_cannot_be_written(redlock: Redlock, name: str, tmp_path: Path) -> None:
+    ended = redlock.end("run", "--textfile", tmp_path / "gone" / "job.prom", name, "--", "sh", "-c", "exit 3")
+    assert (ended.status, ended.err.startswith("redlock: cannot write ")) == (3, True)
+    ended = redlock.end("run", "--textfile", "job.txt", name, "--", "true")
+    assert (ended.status, "*.prom" in ended.err) == (64, True)
+
+
 def test_its_names(redlock: Redlock, node: Server, name: str) -> None:
     names = [f"{name}/b", f"{name}/a"]
     running = redlock.hold(*names)

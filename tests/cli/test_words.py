@@ -21,7 +21,7 @@ WIDEST = 100
 
 @every_launcher
 def test_version(redlock: Redlock) -> None:
-    version = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["workspace"]["package"]["version"]
+    version = tomllib.loads((ROOT / "core" / "cli" / "Cargo.toml").read_text(encoding="utf-8"))["package"]["version"]
     for word in ("--version", "-V"):
         ended = redlock.end(word)
         assert (ended.status, ended.out, ended.err) == (0, f"redlock {version}\n", "")
@@ -61,7 +61,7 @@ def test_help_says_all_that_run_takes(redlock: Redlock) -> None:
     said = redlock.end("run", "--help").out
     options = ["--no-wait", "--wait", "--ttl", "--max-hold", "--permits", "--at-least", "--kill-after", "--margin"]
     options += ["--shared", "-s"]
-    options += ["--on-loss", "--conflict-exit-code", "--quiet", "--node", "--key-prefix"]
+    options += ["--on-loss", "--conflict-exit-code", "--textfile", "--quiet", "--node", "--key-prefix"]
     assert [option for option in options if option in said] == options
     for status in (64, 69, 70, 75, 76, 77, 126, 127):
         assert re.search(rf"\b{status}\b", said), f"the exit status {status}"

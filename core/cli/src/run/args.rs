@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use redlock::{Fixed, Lock, Redlock};
@@ -10,6 +11,7 @@ use crate::duration::{self, shown};
 use crate::exit::{Exit, Failure};
 use crate::nodes;
 use crate::run::machine::OnLoss;
+use crate::run::textfile;
 
 /// For how long a crashed host blocks others. Renewals every ten seconds outlast a restart of a node.
 const TTL: &str = "30s";
@@ -107,6 +109,10 @@ pub(crate) struct Args {
     /// Exit status instead of 75 if others hold the lock
     #[arg(short = 'E', long, value_name = "CODE")]
     conflict_exit_code: Option<u8>,
+
+    /// File *.prom for metrics of this run, which node_exporter's textfile collector reads
+    #[arg(long, value_name = "FILE", value_parser = textfile::parse)]
+    pub(super) textfile: Option<PathBuf>,
 
     /// No warnings, no progress, and no word if others hold the lock
     #[arg(short, long)]

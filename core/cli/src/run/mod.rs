@@ -40,12 +40,14 @@ mod machine;
 mod notices;
 mod session;
 mod terminal;
+mod textfile;
 mod waiting;
 
 use crate::exit::{Exit, Failure};
 use crate::run::args::Args;
 use crate::run::group::SHELL;
 use crate::run::session::Session;
+use crate::run::textfile::Record;
 use crate::run::waiting::Waited;
 use crate::signals::{self, ENDING, Ignored, Signals, USER};
 
@@ -55,6 +57,15 @@ use crate::signals::{self, ENDING, Ignored, Signals, USER};
 ///
 /// For wrong arguments, and if there is no lock for it, or no longer one.
 pub(crate) async fn run(args: Args, ignored: Ignored) -> Result<Exit, Failure> {
+    let mut record = Record::begin();
+    let result = recorded(&args, ignored, &mut record).await;
+    if let Some(file) = &args.textfile {
+        record.write(file, &args.names, &result);
+    }
+    result
+}
+
+async fn recorded(args: &Args, ignored: Ignored, record: &mut Record) -> Result<Exit, Failure> {
     let kill_after = args.kill_after()?;
     child::check(&args.command[0])?;
     if !group::can_keep() {
@@ -66,10 +77,11 @@ pub(crate) async fn run(args: Args, ignored: Ignored) -> Result<Exit, Failure> {
     let redlock = args.nodes.client()?;
     let lock = args.lock(&redlock)?;
     let mut signals = Signals::listen(ENDING.into_iter().chain(USER), ignored)?;
-    let guard = match waiting::wait(&args, &redlock, &lock, &mut signals).await {
+    let guard = match waiting::wait(args, &redlock, &lock, &mut signals).await {
         Waited::Acquired(guard) => guard,
         Waited::Failed(failure) => return Err(args.denied(failure)),
         Waited::Ended(signal) => return Ok(signals::exit(signal)),
     };
-    Session::new(&args, kill_after, guard, signals, ignored)?.run().await
+    record.acquired();
+    Session::new(args, kill_after, guard, signals, ignored)?.run().await
 }

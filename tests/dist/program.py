@@ -1,0 +1,159 @@
+"""The program `redlock` without Python, Node or Rust: one static file, in an archive, a deb package and an image."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform as machine
+import re
+import shlex
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+from dist import legal, stranger
+from dist.platforms import Platform
+from dist.version import ROOT, program_version
+from dist.workshop import LICENCES, MEGABYTE, NOTICES, OUT, STAGE, Artefact, DistError, emptied, run, strip, tools
+from support.servers import Server
+
+CRATE = ROOT / "core" / "cli"
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+STATIC = [f"{cpu}-unknown-linux-musl" for cpu in ("x86_64", "aarch64")]
+COMPLETIONS = {"bash": "redlock.bash", "zsh": "_redlock", "fish": "redlock.fish"}
+EXTRAS = ROOT / "target" / "program"
+"""The manual pages and the completions, where the metadata of the deb package looks for them."""
+
+
+def make(platform: Platform) -> list[Artefact]:
+    """Builds the program for each target that this machine can build it for, and tries those that it can run."""
+    targets = [target for target in STATIC if platform.os == "linux" and _is_installed(target)]
+    for target in set(STATIC if platform.os == "linux" else []) - set(targets):
+        print(f"left out: the program for {target}; add it with `rustup target add {target}`", flush=True)
+    if platform.os != "linux":
+        targets = [platform.triple]
+    # What runs here comes first: it writes the manual pages of all.
+    targets.sort(key=lambda target: not _runs(target))
+    if not targets or not _runs(targets[0]):
+        raise DistError("no program that runs here can be built: `rustup target add` one of the targets above")
+    return [artefact for target in targets for artefact in _make(target)]
+
+
+def _is_installed(target: str) -> bool:
+    told = subprocess.run(
+        ["rustc", "--print", "target-libdir", "--target", target], capture_output=True, text=True, check=False
+    )
+    return told.returncode == 0 and Path(told.stdout.strip()).is_dir()
+
+
+def _runs(target: str) -> bool:
+    return target.split("-")[0] == {"arm64": "aarch64"}.get(machine.machine(), machine.machine())
+
+
+def _make(target: str) -> list[Artefact]:
+    build = "zigbuild" if target in STATIC else "build"
+    run("cargo", build, "--locked", "--profile", "dist", "--package", "redlock-cli", "--target", target)
+    name = f"redlock-{program_version()}-{target}"
+    folder = emptied(STAGE / "program" / name)
+    program = Path(shutil.copy(ROOT / "target" / target / "dist" / "redlock", folder))
+    strip(program)
+    if _runs(target):
+        _write_extras(program)
+    legal.write_notices(CRATE / "Cargo.toml", folder / NOTICES)
+    for file in (*LICENCES, "README.md"):
+        shutil.copy(CRATE / file, folder)
+    shutil.copytree(EXTRAS, folder, dirs_exist_ok=True)
+    archive = Artefact(OUT / f"{name}.tar.gz", round(4.5 * MEGABYTE))
+    with tarfile.open(archive.path, "w:gz") as packed:
+        packed.add(folder, name)
+    if not _runs(target):
+        archive.tried.append("not run: another machine")
+        return [archive]
+    unpacked = emptied(STAGE / "program-unpacked")
+    with tarfile.open(archive.path) as packed:
+        packed.extractall(unpacked, filter="data")
+    tried = unpacked / name / "redlock"
+    # Neither a shared library nor anything else of the system is needed.
+    archive.manuals.add(stranger.commands(tried, cwd=unpacked, env=stranger.environment("sh")))
+    archive.tried.append("a shell")
+    if target in STATIC:
+        archive.tried.append(_tried_as_image(tried))
+    return [archive, *_deb(target)]
+
+
+def _write_extras(program: Path) -> None:
+    """Has the program write its manual pages and completions."""
+    pages, completions = emptied(EXTRAS / "man"), emptied(EXTRAS / "completions")
+    main = run(program, "manual")
+    names = re.findall(r"^redlock\\-(\w+)\(1\)$", main, re.MULTILINE)
+    if "run" not in names:
+        raise DistError(f"the manual page of the program names no commands: {names}")
+    for page, text in [("redlock", main), *((f"redlock-{name}", run(program, "manual", name)) for name in names)]:
+        (pages / f"{page}.1").write_text(text, encoding="utf-8")
+    for shell, file in COMPLETIONS.items():
+        (completions / file).write_text(run(program, "completions", shell), encoding="utf-8")
+
+
+def _deb(target: str) -> list[Artefact]:
+    """Packs the deb package, if Cargo has the tool for that."""
+    if target not in STATIC or not shutil.which("cargo-deb", path=tools()["PATH"]):
+        print("left out: the deb package; it needs Linux and `cargo install cargo-deb`", flush=True)
+        return []
+    made = emptied(STAGE / "deb")
+    options = ("--no-build", "--strip", "--target", target, "--profile", "dist", "--output", made)
+    run("cargo", "deb", "--package", "redlock-cli", *options)
+    (built,) = made.glob("*.deb")
+    artefact = Artefact(Path(shutil.copy(built, OUT)), round(4.5 * MEGABYTE))
+    listed = run("dpkg-deb", "--contents", artefact.path)
+    wanted = ("./usr/bin/redlock", "./usr/share/man/man1/redlock-run.1", "/bash-completion/completions/redlock")
+    if missing := [file for file in wanted if file not in listed]:
+        raise DistError(f"not in the deb package: {missing}")
+    artefact.tried.append("dpkg-deb")
+    return [artefact]
+
+
+def _tried_as_image(program: Path) -> str:
+    """Lays out what deploy/Containerfile says, and runs the program there as the first process, with nothing beside it."""
+    place = emptied(STAGE / "image")
+    shutil.copy(program, place / "redlock")
+    shutil.copy(CERTIFICATES, place) if CERTIFICATES.exists() else (place / CERTIFICATES.name).touch()
+    root = emptied(STAGE / "image-root")
+    env, entry = _laid_out((ROOT / "deploy" / "Containerfile").read_text(encoding="utf-8"), place, root)
+    # A container has it, and the keeper is started by it.
+    (root / "proc").mkdir()
+    namespaces = ("--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount")
+    with Server() as server:
+        command = ["unshare", *namespaces, f"--root={root}", f"--mount-proc={root / 'proc'}", *entry]
+        command += ["run", "image", "--", "/redlock", "status", "--json", "image"]
+        done = subprocess.run(
+            command, env=env | {"REDLOCK_URLS": server.url}, capture_output=True, text=True, timeout=60, check=False
+        )
+    if done.returncode:
+        if "unshare" in done.stderr and not os.environ.get("CI"):
+            return f"not as an image: {done.stderr.strip()}"
+        raise DistError(f"exit status {done.returncode} of {command}: {done.stdout}{done.stderr}")
+    (lock,) = json.loads(done.stdout)["locks"]
+    if (lock["state"], lock["label"].rpartition(":")[2]) != ("held", "1"):
+        raise DistError(f"not held by the first process: {lock}")
+    return "an image from scratch"
+
+
+def _laid_out(text: str, place: Path, root: Path) -> tuple[dict[str, str], list[str]]:
+    """Does what a Containerfile says that copies files into an image from scratch; returns its environment and entry."""
+    env: dict[str, str] = {}
+    entry: list[str] = []
+    for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
+        word, _, rest = line.partition(" ")
+        if word == "COPY":
+            *files, to = (each for each in rest.split() if not each.startswith("--"))
+            (root / to.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+            for file in files:
+                shutil.copy(place / file, root / to.lstrip("/"))
+        elif word == "ENV":
+            env |= dict(each.split("=", 1) for each in shlex.split(rest))
+        elif word == "ENTRYPOINT":
+            entry = json.loads(rest)
+        elif line != "FROM scratch" and word != "USER":
+            raise DistError(f"deploy/Containerfile: nobody tries this line: {line}")
+    return env, entry
