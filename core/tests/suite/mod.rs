@@ -22,6 +22,5 @@ mod single;
 #[cfg(all(feature = "metrics", feature = "testing"))]
 mod surface;
 #[cfg(feature = "testing")]
-mod testing;
 mod tls;
 mod waiting;
