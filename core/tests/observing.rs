@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use harness::LIMIT;
 use redlock::bindings::events::{ALL, Events};
@@ -55,15 +55,6 @@ fn count(metric: &str, labels: &[(&str, &str)]) -> u64 {
     points(metric, labels).iter().map(count).sum()
 }
 
-/// The sum of the observations.
-fn sum(metric: &str, labels: &[(&str, &str)]) -> f64 {
-    let sum = |point: &Point| match &point.value {
-        PointValue::Histogram { sum, .. } => *sum,
-        other => panic!("{other:?}"),
-    };
-    points(metric, labels).iter().map(sum).sum()
-}
-
 /// Waits until `state`, and lets other tasks run meanwhile.
 async fn eventually(what: &str, mut state: impl FnMut() -> bool) {
     let all = async {
@@ -83,48 +74,6 @@ fn at_least(number: f64, least: f64) {
 
 fn is(number: f64, expected: f64) {
     assert!((number - expected).abs() < 1e-9, "{number} is not {expected}");
-}
-
-#[tokio::test]
-async fn an_acquisition_and_its_hold_are_counted() {
-    harness::alone!();
-    let server = MemoryServer::new();
-    let name = ("name", "counted");
-    let redlock = client(&server);
-    let guard = redlock.lock("counted").acquire().await.unwrap();
-    assert_eq!(count(ACQUIRES, &[name, ("outcome", "acquired"), ("contended", "false")]), 1);
-    is(number("redlock_held", &[name]), 1.0);
-    let since = Instant::now();
-    assert!(guard.is_held());
-    let held = since.elapsed();
-    guard.release().await.unwrap();
-    is(number("redlock_held", &[name]), 0.0);
-    assert_eq!(count(HOLDS, &[name, ("end", "released")]), 1);
-    at_least(sum(HOLDS, &[name]), held.as_secs_f64());
-    assert_eq!(count(HOLDS, &[name, ("end", "lost")]), 0);
-    is(number("redlock_lost_total", &[name]), 0.0);
-    let node = [("node", server.url())];
-    is(number("redlock_node_up", &node), 1.0);
-    at_least(number("redlock_node_connections_total", &node), 1.0);
-    for script in ["acquire", "release"] {
-        assert_eq!(count("redlock_node_duration_seconds", &[node[0], ("script", script)]), 1);
-    }
-}
-
-#[tokio::test]
-async fn a_call_that_waits_is_counted_while_it_waits_and_then_as_contended() {
-    harness::alone!();
-    let server = MemoryServer::new();
-    let (redlock, name) = (client(&server), ("name", "contended"));
-    let guard = redlock.lock("contended").acquire().await.unwrap();
-    let waiter = redlock.lock("contended").timeout(LIMIT);
-    let waiter = tokio::spawn(async move { waiter.acquire().await });
-    eventually("it waits", || number("redlock_waiting", &[name]) > 0.5).await;
-    guard.release().await.unwrap();
-    let guard = waiter.await.unwrap().unwrap();
-    is(number("redlock_waiting", &[name]), 0.0);
-    assert_eq!(count(ACQUIRES, &[name, ("outcome", "acquired"), ("contended", "true")]), 1);
-    guard.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -150,37 +99,6 @@ async fn each_end_of_a_call_is_counted_once() {
 }
 
 #[tokio::test]
-async fn a_loss_is_counted_with_its_reason() {
-    harness::alone!();
-    let server = MemoryServer::new();
-    let (redlock, name) = (client(&server), ("name", "loss"));
-    let guard = redlock.lock("loss").acquire().await.unwrap();
-    guard.lose(LostReason::Taken);
-    is(number("redlock_lost_total", &[name, ("reason", "taken")]), 1.0);
-    is(number("redlock_lost_total", &[name]), 1.0);
-    is(number("redlock_held", &[name]), 0.0);
-    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    assert_eq!((count(HOLDS, &[name, ("end", "lost")]), count(HOLDS, &[name, ("end", "released")])), (1, 0));
-}
-
-#[tokio::test]
-async fn a_renewal_leaves_its_margin() {
-    harness::alone!();
-    let server = MemoryServer::new();
-    let redlock = builder(&server).ttl(Duration::from_secs(2)).build().unwrap();
-    let (guard, name) = (redlock.lock("margin").acquire().await.unwrap(), ("name", "margin"));
-    let renewed = ("outcome", "renewed");
-    let before = number("redlock_renewals_total", &[renewed]);
-    let margins = "redlock_renewal_margin_ratio";
-    eventually("it was renewed", || count(margins, &[name]) >= 2).await;
-    at_least(number("redlock_renewals_total", &[renewed]), before + 1.0);
-    #[expect(clippy::cast_precision_loss, reason = "a small number")]
-    let mean = sum(margins, &[name]) / count(margins, &[name]) as f64;
-    assert!(mean > 0.0 && mean < 0.8, "{mean}");
-    guard.release().await.unwrap();
-}
-
-#[tokio::test]
 async fn releases_that_a_node_owes_an_answer_are_pending() {
     harness::alone!();
     let server = MemoryServer::new();
@@ -194,16 +112,6 @@ async fn releases_that_a_node_owes_an_answer_are_pending() {
     eventually("it is pending", || number("redlock_releases_pending", &node) > 0.5).await;
     server.set_available(true);
     eventually("it is answered", || number("redlock_releases_pending", &node) < 0.5).await;
-}
-
-#[test]
-fn locks_without_a_label_are_one_point() {
-    harness::alone!();
-    let snapshot = stats();
-    let names: Vec<_> = snapshot.metrics.iter().map(|metric| metric.name).collect();
-    assert!(names.iter().all(|name| name.starts_with("redlock_")));
-    let unnamed = |point: &Point| point.labels.iter().all(|(label, _)| *label != "name");
-    assert_eq!(snapshot.metric("redlock_held").unwrap().points.iter().filter(|point| unnamed(point)).count(), 1);
 }
 
 /// A layer that keeps what it was told of each span, as text.

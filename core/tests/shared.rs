@@ -1,16 +1,15 @@
-//! Shared locks on real servers: many readers or one writer, which is the ordinary lock. Readers end one by one, a writer is
-//! not starved, and nothing stays behind.
+//! Shared locks on real servers: a writer is not starved, nor are readers, masses of them are in order, and what a node has
+//! forgotten comes back.
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
-use std::future::{IntoFuture, poll_fn};
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use harness::redis::{Value, from_redis_value};
 use harness::{LIMIT, Proxy, SLACK, Server, eventually};
-use redlock::{Error, ErrorKind, Guard, Lock, LockState, LostReason, NodeState, Redlock, blocking};
+use redlock::{Error, ErrorKind, Guard, Lock, LockState, Redlock};
 use tokio::task::{JoinHandle, JoinSet};
 
 const NAME: &str = "page";
@@ -69,14 +68,6 @@ fn all_have(servers: &[Server], number: i64) -> bool {
     servers.iter().all(|server| readers(server) == number)
 }
 
-/// Whether most nodes have so many owners, and none has more. A node that was slow may lack one: what it forgot, it gets back
-/// only if nobody came after.
-fn most_have(servers: &[Server], number: i64) -> bool {
-    let counts: Vec<i64> = servers.iter().map(readers).collect();
-    let most = counts.iter().filter(|count| **count == number).count();
-    2 * most > servers.len() && counts.iter().all(|count| *count <= number)
-}
-
 /// Whether a quorum of nodes counts somebody who waits. A node that was slow may lack a reader, and is free.
 fn is_counted(servers: &[Server]) -> bool {
     servers.iter().filter(|server| server.get(WAITERS).is_some()).count() > servers.len() / 2
@@ -119,125 +110,6 @@ macro_rules! stories {
 }
 
 stories! {
-    async fn readers_overlap_and_a_writer_is_alone(servers: &[Server]) {
-        let [(_one, one), (_other, other)] = [client(servers), client(servers)];
-        let before = one.lock(NAME).await.unwrap();
-        let before_fence = before.fence();
-        before.release().await.unwrap();
-        let first = one.lock(NAME).shared().await.unwrap();
-        let second = other.lock(NAME).shared().await.unwrap();
-        assert!(first.fence() > before_fence && second.fence() > first.fence());
-        assert!(first.is_held() && second.is_held());
-        for client in [&one, &other] {
-            assert!(client.lock(NAME).try_acquire().await.unwrap().is_none(), "a writer beside readers");
-            assert!(client.lock(NAME).is_locked().await.unwrap());
-            assert!(!client.lock(NAME).shared().is_locked().await.unwrap());
-        }
-        first.extend().await.unwrap();
-        first.release().await.unwrap();
-        assert!(one.lock(NAME).try_acquire().await.unwrap().is_none(), "a writer beside a reader");
-        second.check().unwrap();
-        let second_fence = second.fence();
-        second.release().await.unwrap();
-        let writer = one.lock(NAME).try_acquire().await.unwrap().expect("nobody shares it");
-        assert!(writer.fence() > second_fence);
-        assert!(other.lock(NAME).shared().try_acquire().await.unwrap().is_none(), "a reader beside a writer");
-        assert!(other.lock(NAME).shared().is_locked().await.unwrap());
-        writer.release().await.unwrap();
-        eventually("nothing is left", || is_free(servers));
-    }
-
-    /// Programs that know nothing of readers, of this library or of another.
-    async fn plain_peers_exclude_readers_and_are_excluded(servers: &[Server]) {
-        let (_proxies, client) = client(servers);
-        let set = ["SET", NAME, "theirs", "NX", "PX", "60000"];
-        let reader = client.lock(NAME).shared().await.unwrap();
-        eventually("every node has the reader", || all_have(servers, 1));
-        assert_eq!(count(servers, &set, &Value::Nil), servers.len());
-        reader.release().await.unwrap();
-        eventually("nothing is left", || is_free(servers));
-        assert_eq!(count(servers, &set, &Value::Okay), servers.len());
-        assert!(client.lock(NAME).shared().try_acquire().await.unwrap().is_none());
-        let waiting = begin(client.lock(NAME).shared());
-        all(servers, &["DEL", NAME]);
-        end(waiting).await.unwrap().release().await.unwrap();
-    }
-
-    /// Its renewal would keep a dead reader alive, if they had one end together.
-    async fn a_dead_reader_ends_with_its_own_ttl(servers: &[Server]) {
-        let [(_one, one), (_other, other)] = [client(servers), client(servers)];
-        let living = lasting(one.lock(NAME).shared(), SHORT).acquire().await.unwrap();
-        // Its process is gone.
-        std::mem::forget(lasting(other.lock(NAME).shared(), SHORT).auto_renew(false).acquire().await.unwrap());
-        eventually("most nodes have both", || most_have(servers, 2));
-        eventually("one is dropped", || most_have(servers, 1));
-        living.check().unwrap();
-        living.release().await.unwrap();
-        assert!(other.lock(NAME).try_acquire().await.unwrap().is_some(), "the dead one is in the way");
-    }
-
-    async fn a_reader_blocks_for_its_ttl_if_it_is_gone(servers: &[Server]) {
-        let [(_one, one), (_other, other)] = [client(servers), client(servers)];
-        let start = Instant::now();
-        std::mem::forget(lasting(one.lock(NAME).shared(), SHORT).auto_renew(false).acquire().await.unwrap());
-        let writer = end(begin(other.lock(NAME))).await.unwrap();
-        assert!(start.elapsed() >= SHORT.mul_f64(0.9), "after {:?}", start.elapsed());
-        writer.release().await.unwrap();
-    }
-
-    async fn the_last_reader_wakes_a_writer_and_the_writer_wakes_readers(servers: &[Server]) {
-        let clients: Vec<_> = (0..4).map(|_| client(servers)).collect();
-        let lock = |number: usize| clients[number].1.lock(NAME);
-        let (first, second) = (lock(0).shared().await.unwrap(), lock(1).shared().await.unwrap());
-        let writer = begin(lock(2));
-        eventually("the writer is counted", || is_counted(servers));
-        first.release().await.unwrap();
-        assert!(lock(3).shared().try_acquire().await.unwrap().is_none(), "a reader passes by the writer");
-        assert!(!writer.is_finished());
-        let start = Instant::now();
-        second.release().await.unwrap();
-        let writer = end(writer).await.unwrap();
-        println!("the writer was woken after {:?}", start.elapsed());
-        let readers: Vec<_> = [0, 1, 3].map(|number| begin(lock(number).shared())).into();
-        eventually("a reader waits", || is_counted(servers));
-        let start = Instant::now();
-        writer.release().await.unwrap();
-        let mut held = Vec::new();
-        for reader in readers {
-            held.push(end(reader).await.unwrap());
-        }
-        println!("all readers were woken after {:?}", start.elapsed());
-        for reader in held {
-            reader.release().await.unwrap();
-        }
-        eventually("nothing is left", || is_free(servers));
-    }
-
-    /// Else readers would be kept waiting for nobody.
-    async fn a_writer_that_gives_up_lets_readers_in_again(servers: &[Server]) {
-        let clients: Vec<_> = (0..3).map(|_| client(servers)).collect();
-        let lock = |number: usize| clients[number].1.lock(NAME);
-        let _first = lock(0).shared().await.unwrap();
-        assert!(lock(1).try_acquire().await.unwrap().is_none(), "it has connections now");
-        for is_cancelled in [false, true] {
-            let timeout = if is_cancelled { LONG } else { Duration::from_secs(2) };
-            let writer = begin(lock(1).timeout(timeout));
-            eventually("the writer is counted", || is_counted(servers));
-            let reader = begin(lock(2).shared());
-            if is_cancelled {
-                assert!(lock(2).shared().try_acquire().await.unwrap().is_none(), "a reader passes by the writer");
-                writer.abort();
-            } else {
-                assert_eq!(end(writer).await.unwrap_err().kind(), ErrorKind::Timeout);
-            }
-            let start = Instant::now();
-            let reader = end(reader).await.unwrap();
-            println!("the reader was let in after {:?}", start.elapsed());
-            eventually("the count of waiters is gone", || count(servers, &["EXISTS", WAITERS], &Value::Int(0)) == servers.len());
-            reader.release().await.unwrap();
-        }
-    }
-
     async fn readers_that_are_held_off_for_long_join_anyway(servers: &[Server]) {
         const PATIENCE: Duration = Duration::from_secs(5);
         let [(_one, one), (_other, other)] = [client(servers), client(servers)];
@@ -254,26 +126,6 @@ stories! {
         assert!(waited >= PATIENCE && waited < PATIENCE + BACKSTOP + SLACK, "{waited:?}");
         second.release().await.unwrap();
         assert!(other.lock(NAME).shared().try_acquire().await.unwrap().is_none(), "once, and not for ever");
-    }
-
-    async fn a_call_that_is_cancelled_leaves_no_member(servers: &[Server]) {
-        let (_proxies, client) = client(servers);
-        let keeper = client.lock(NAME).shared().await.unwrap();
-        for polls in 0..30 {
-            let mut call = client.lock(NAME).shared().into_future();
-            for _ in 0..polls {
-                let ready = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
-                tokio::time::sleep(Duration::from_micros(50)).await;
-                if ready {
-                    break;
-                }
-            }
-            drop(call);
-        }
-        drop(client.lock(NAME).shared().await.unwrap());
-        eventually("only the keeper is left", || most_have(servers, 1));
-        keeper.release().await.unwrap();
-        eventually("nothing is left", || is_free(servers));
     }
 
     async fn a_thousand_readers_share_one_name(servers: &[Server]) {
@@ -300,64 +152,6 @@ stories! {
         drop(guards);
         end(writer).await.unwrap().release().await.unwrap();
         eventually("nothing is left", || is_free(servers));
-    }
-
-    async fn inspection_shows_who_shares_a_lock(servers: &[Server]) {
-        let (_proxies, client) = client(servers);
-        let first = client.lock(NAME).shared().label("web-1").acquire().await.unwrap();
-        eventually("every node has it", || all_have(servers, 1));
-        let _second = lasting(client.lock(NAME).shared(), LONG / 2).label("").acquire().await.unwrap();
-        eventually("every node has both", || all_have(servers, 2));
-        let view = client.inspect(NAME).await.unwrap();
-        assert_eq!((view.state, view.label, view.readers), (LockState::Shared, None, Some(2)));
-        assert_eq!((view.labels, view.holders), (vec!["web-1".to_owned()], servers.len()));
-        assert!(view.fence.unwrap() <= first.fence() && view.since.is_some());
-        assert!(view.ttl_left.unwrap() > LONG / 2, "that of the last to end");
-        for node in view.nodes {
-            let NodeState::Shared { readers, labels, fence, ttl_left } = node.state else { panic!("{node:?}") };
-            assert_eq!((readers, labels), (2, vec!["web-1".to_owned()]));
-            assert!(fence <= first.fence() && ttl_left.is_some());
-        }
-    }
-
-    async fn a_reader_is_renewed_and_lost_as_a_writer_is(servers: &[Server]) {
-        let (_proxies, client) = client(servers);
-        let lock = || lasting(client.lock(NAME).shared(), SHORT);
-        let (deleted, start) = (lock().acquire().await.unwrap(), Instant::now());
-        eventually("it was renewed", || start.elapsed() > SHORT * 2);
-        deleted.check().unwrap();
-        all(servers, &["DEL", NAME]);
-        let error = tokio::time::timeout(LIMIT, deleted.lost()).await.unwrap();
-        assert_eq!(error.reason(), Some(LostReason::Deleted));
-        let taken = lock().acquire().await.unwrap();
-        all(servers, &["SET", NAME, "theirs", "PX", "60000"]);
-        let error = tokio::time::timeout(LIMIT, taken.lost()).await.unwrap();
-        assert_eq!((error.reason(), taken.is_held()), (Some(LostReason::Taken), false));
-        assert_eq!(count(servers, &["GET", NAME], &Value::BulkString(b"theirs".to_vec())), servers.len());
-        all(servers, &["DEL", NAME]);
-        let unreachable = lock().acquire().await.unwrap();
-        let end = Instant::now() + unreachable.remaining();
-        servers.iter().for_each(Server::freeze);
-        let error = tokio::time::timeout(LIMIT, unreachable.lost()).await.unwrap();
-        let late = Instant::now().saturating_duration_since(end);
-        servers.iter().for_each(Server::thaw);
-        assert_eq!(error.reason(), Some(LostReason::Unreachable));
-        assert!(late < SHORT + SLACK, "{late:?} late");
-    }
-
-    /// A sorted set under the name of a lock.
-    async fn somebodys_data_is_left_alone(servers: &[Server]) {
-        let (_proxies, client) = client(servers);
-        for server in servers {
-            server.command(&["ZADD", NAME, "1", "one", "2", "two"]);
-        }
-        let lock = || client.lock(NAME).shared();
-        assert!(lock().try_acquire().await.unwrap().is_none());
-        let timeout = lock().timeout(Duration::from_millis(300)).acquire().await.unwrap_err();
-        assert_eq!(timeout.kind(), ErrorKind::Timeout);
-        assert_eq!(client.inspect(NAME).await.unwrap().state, LockState::Foreign);
-        assert_eq!(count(servers, &["ZCARD", NAME], &Value::Int(2)), servers.len());
-        assert_eq!(count(servers, &["PTTL", NAME], &Value::Int(-1)), servers.len());
     }
 
     /// 32 readers that come again at once would leave it no gap otherwise.
@@ -416,28 +210,6 @@ async fn what_cannot_be_shared_is_refused_before_anything_is_sent() {
         let error = lock.acquire().await.unwrap_err();
         assert_eq!((error.code(), error.option()), ("invalid_argument", Some(option)), "{error}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_least_time_of_the_client_is_not_for_shared_locks() {
-    let servers = servers(1);
-    let client = Redlock::builder().nodes(servers[0].url()).at_least(Duration::from_secs(5)).build().unwrap();
-    client.lock(NAME).shared().await.unwrap().release().await.unwrap();
-    assert!(is_free(&servers));
-}
-
-#[test]
-fn blocking_readers_overlap() {
-    let servers = servers(1);
-    let client = blocking::Redlock::new(servers[0].url()).unwrap();
-    let lock = client.lock(NAME).shared();
-    let (first, second) = (lock.acquire().unwrap(), lock.acquire().unwrap());
-    assert!(first.is_held() && second.is_held());
-    assert!(client.lock(NAME).try_acquire().unwrap().is_none());
-    drop(first);
-    second.release().unwrap();
-    client.lock(NAME).acquire().unwrap().release().unwrap();
-    assert!(is_free(&servers));
 }
 
 /// A waiting reader does not stand behind a waiting writer of its own process, and a reader that waits lets others pass once
@@ -530,24 +302,4 @@ async fn a_writer_does_not_ask_for_each_reader_that_renews() {
     assert!(asked < renewals + writers, "{asked} scripts, at most {renewals} renewals");
     drop(guards);
     end(writer).await.unwrap().release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn shared_locks_work_in_memory() {
-    let client = Redlock::new("memory://shared-stories").unwrap();
-    let readers = [client.lock(NAME).shared().await.unwrap(), client.lock(NAME).shared().await.unwrap()];
-    let writer = begin(client.lock(NAME));
-    tokio::time::timeout(LIMIT, async {
-        while client.inspect(NAME).await.unwrap().waiting != Some(1) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await
-    .expect("the writer is counted");
-    assert!(client.lock(NAME).shared().try_acquire().await.unwrap().is_none(), "a reader passes by the writer");
-    drop(readers);
-    let writer = end(writer).await.unwrap();
-    let reader = begin(client.lock(NAME).shared());
-    writer.release().await.unwrap();
-    end(reader).await.unwrap().release().await.unwrap();
 }

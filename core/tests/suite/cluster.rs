@@ -2,12 +2,11 @@
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::future::IntoFuture;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use harness::{FakeSentinel, MASTER, Server, Shards, eventually, redis};
-use redlock::{ErrorKind, Guard, Level, Redlock};
+use redlock::{ErrorKind, Guard, Redlock};
 
 const NAME: &str = "foo";
 const WAITERS: &str = "redlock:waiters:{foo}";
@@ -49,43 +48,6 @@ fn held_by_both(shards: &Shards) -> (&Server, &Server) {
 async fn stays_held(guard: &Guard, time: Duration) {
     let lost = tokio::time::timeout(time, guard.lost()).await;
     assert!(lost.is_err() && guard.is_held(), "{lost:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_name_is_locked_on_the_server_that_has_its_slot() {
-    let shards = Shards::start(3, 0);
-    let redlock = client(&shards);
-    for name in ["foo", "bar", "a", "b", "c{d}", "{e}f", "}g{"] {
-        let guard = redlock.lock(name).await.unwrap();
-        assert!(shards.owner(name).get(name).is_some(), "{name}");
-        assert!(redlock.lock(name).is_locked().await.unwrap());
-        let error = redlock.lock(name).timeout(Duration::ZERO).acquire().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
-        guard.extend().await.unwrap();
-        guard.release().await.unwrap();
-        assert!(shards.owner(name).get(name).is_none(), "{name}");
-        assert!(!redlock.lock(name).is_locked().await.unwrap());
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_held_lock_follows_its_slot() {
-    let shards = Shards::start(2, 0);
-    let redlock = client(&shards);
-    let (from, to) = (shards.owner(NAME), shards.other(NAME));
-    let guard = redlock.lock(NAME).await.unwrap();
-    shards.migrate(NAME, from, to);
-    guard.extend().await.unwrap();
-    assert!(redlock.lock(NAME).is_locked().await.unwrap());
-    shards.migrate(NAME, to, from);
-    guard.release().await.unwrap();
-    assert!(!has(from, NAME));
-    // A migration does not put a server into quarantine.
-    let guard = redlock.lock(NAME).restart_delay(LONG).timeout(Duration::ZERO).acquire().await.unwrap();
-    shards.migrate(NAME, from, to);
-    guard.release().await.unwrap();
-    redlock.lock(NAME).restart_delay(LONG).timeout(Duration::ZERO).acquire().await.unwrap().release().await.unwrap();
-    assert!(to.get(NAME).is_none());
 }
 
 /// As behind a proxy or in a container: the host is the one that this client has reached.
@@ -183,22 +145,6 @@ async fn readers_outlive_an_open_slot_and_follow_it() {
         assert!(!has(to, name) && !has(from, name), "{name}");
         redlock.lock(name).timeout(Duration::ZERO).acquire().await.unwrap().release().await.unwrap();
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_follows_the_slot() {
-    let shards = Shards::start(2, 0);
-    let (redlock, other) = (client(&shards), client(&shards));
-    let (from, to) = (shards.owner(NAME), shards.other(NAME));
-    let guard = redlock.lock(NAME).await.unwrap();
-    let waiter = tokio::spawn(other.lock(NAME).into_future());
-    eventually("it waits", || has(from, WAITERS));
-    shards.migrate(NAME, from, to);
-    assert!(!waiter.is_finished());
-    guard.release().await.unwrap();
-    let guard = tokio::time::timeout(harness::LIMIT, waiter).await.unwrap().unwrap().unwrap();
-    assert!(to.get(NAME).is_some());
-    guard.release().await.unwrap();
 }
 
 /// How many scripts a server has run, or refused because of where their keys are.
@@ -524,14 +470,6 @@ async fn waiters_get_their_turn_through(fail_over: impl Fn(&Shards, &Server, &Se
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiters_get_their_turn_through_a_planned_failover() {
-    waiters_get_their_turn_through(|shards, _, replica| {
-        assert_eq!(shards.fail_over(shards.shard(NAME)).port(), replica.port());
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn waiters_get_their_turn_after_their_primary_has_died() {
     waiters_get_their_turn_through(|shards, primary, replica| {
         primary.kill();
@@ -545,69 +483,4 @@ fn extensions(server: &Server) -> usize {
     let told: String = redis::from_redis_value(server.command(&["INFO", "commandstats"])).unwrap();
     let line = told.lines().find_map(|line| line.strip_prefix("cmdstat_pexpire:calls="));
     line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
-}
-
-/// Every owner finds itself alone, and has a larger fence than the one before, while the slots of all names move to and
-/// fro with thousands of keys.
-#[tokio::test(flavor = "multi_thread")]
-async fn owners_exclude_each_other_while_slots_move_to_and_fro() {
-    const NAMES: usize = 4;
-    const TASKS: usize = 3;
-    const MOVES: usize = 3;
-    let shards = Shards::start(2, 0);
-    let names: Vec<_> = (0..NAMES).map(|number| format!("name{{{number}}}")).collect();
-    for name in &names {
-        let mut filling = redis::pipe();
-        for key in 0..1_000 {
-            filling.cmd("SET").arg(format!("{name}:{key}")).arg("x");
-        }
-        filling.exec(&mut shards.owner(name).connect()).unwrap();
-    }
-    let over = Arc::new(AtomicBool::new(false));
-    let owners: Arc<Vec<_>> = Arc::new(names.iter().map(|_| (AtomicBool::new(false), AtomicU64::new(0))).collect());
-    let mut tasks = Vec::new();
-    for task in 0..NAMES * TASKS {
-        let (redlock, name, number) = (client(&shards), names[task % NAMES].clone(), task % NAMES);
-        let (over, owners) = (Arc::clone(&over), Arc::clone(&owners));
-        tasks.push(tokio::spawn(async move {
-            let mut turns = 0;
-            while !over.load(Ordering::SeqCst) {
-                let guard = redlock.lock(&name).ttl(Duration::from_secs(5)).acquire().await.unwrap();
-                let (is_owned, last) = &owners[number];
-                assert!(!is_owned.swap(true, Ordering::SeqCst), "two own {name}");
-                assert!(last.swap(guard.fence(), Ordering::SeqCst) < guard.fence(), "the fence of {name} fell");
-                // The slot may move meanwhile.
-                guard.extend().await.unwrap();
-                is_owned.store(false, Ordering::SeqCst);
-                guard.release().await.unwrap();
-                turns += 1;
-            }
-            turns
-        }));
-    }
-    for _ in 0..MOVES {
-        for name in &names {
-            shards.migrate(name, shards.owner(name), shards.other(name));
-        }
-    }
-    over.store(true, Ordering::SeqCst);
-    for task in tasks {
-        let turns: u64 = tokio::time::timeout(harness::LIMIT, task).await.unwrap().unwrap();
-        assert!(turns > 0, "somebody never had a turn");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_server_with_slots_is_diagnosed() {
-    let shards = Shards::start(3, 1);
-    let found = client(&shards).diagnose().await.unwrap();
-    let mut nodes: Vec<_> = found.iter().map(|diagnosis| diagnosis.node.clone()).collect();
-    nodes.sort();
-    let mut expected: Vec<_> =
-        shards.servers[..3].iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect();
-    expected.sort();
-    assert_eq!(nodes, expected);
-    let unusable =
-        found.iter().flat_map(|diagnosis| &diagnosis.findings).filter(|finding| finding.level == Level::Unusable);
-    assert_eq!(unusable.count(), 0, "{found:?}");
 }

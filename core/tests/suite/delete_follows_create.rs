@@ -118,49 +118,6 @@ fn assert_release_is_right_behind(monitor: &Monitor, server: &Server, name: &str
 }
 
 #[test]
-fn after_an_early_return_with_a_slow_node() {
-    for explicit in [true, false] {
-        let (slow, proxy) = stage();
-        let others = harness::cluster(2);
-        let redlock = Redlock::new([others[0].url(), proxy.url(), others[1].url()]).unwrap();
-        let runtime = runtime();
-        runtime.block_on(async {
-            connect_to_all(&redlock).await;
-            let monitor = Monitor::of(&slow);
-            proxy.hold_connection(0);
-            let guard = redlock.lock("early").acquire().await.unwrap();
-            eventually("the acquire waits at the slow node", || proxy.requests_waiting() > 0);
-            let waiting = proxy.requests_waiting();
-            if explicit {
-                guard.release().await.unwrap();
-            } else {
-                drop(guard);
-            }
-            eventually("the release waits behind it", || proxy.requests_waiting() > waiting);
-            proxy.let_go();
-            assert_release_is_right_behind(&monitor, &slow, "early");
-        });
-    }
-}
-
-#[test]
-fn after_a_release_from_another_runtime() {
-    let (slow, proxy) = stage();
-    let others = harness::cluster(2);
-    let redlock = Redlock::new([others[0].url(), proxy.url(), others[1].url()]).unwrap();
-    let (first, second) = (runtime(), runtime());
-    first.block_on(connect_to_all(&redlock));
-    second.block_on(connect_to_all(&redlock));
-    let monitor = Monitor::of(&slow);
-    proxy.hold_connection(0);
-    let guard = first.block_on(redlock.lock("moved").acquire()).unwrap();
-    eventually("the acquire waits at the slow node", || proxy.requests_waiting() > 0);
-    second.block_on(guard.release()).unwrap();
-    proxy.let_go();
-    assert_release_is_right_behind(&monitor, &slow, "moved");
-}
-
-#[test]
 fn after_a_cancelled_attempt() {
     let (server, proxy) = stage();
     let redlock = Redlock::new(proxy.url()).unwrap();
@@ -181,32 +138,6 @@ fn after_a_cancelled_attempt() {
         eventually("the release waits behind it", || proxy.requests_waiting() > waiting);
         proxy.let_go();
         assert_release_is_right_behind(&monitor, &server, "cancelled");
-    });
-}
-
-/// What many tasks ask for goes to their connection in bundles, their releases too.
-#[test]
-fn after_cancelled_attempts_of_many_tasks() {
-    const TASKS: usize = 32;
-    let (server, proxy) = stage();
-    let redlock = Redlock::builder().nodes([proxy.url()]).ttl(Duration::from_secs(60)).build().unwrap();
-    runtime().block_on(async {
-        connect_to_all(&redlock).await;
-        let monitor = Monitor::of(&server);
-        proxy.hold_connection(0);
-        // All of one length.
-        let names: Vec<_> = (10..10 + TASKS).map(|i| format!("one of many: {i}")).collect();
-        let acquire = |name| tokio::spawn(redlock.lock(name).into_future());
-        let mut calls = vec![acquire(&names[0])];
-        eventually("the first acquire waits at the node", || proxy.requests_waiting() > 0);
-        let request = proxy.requests_waiting();
-        calls.extend(names[1..].iter().map(acquire));
-        eventually("the acquires wait at the node", || proxy.requests_waiting() >= TASKS * request);
-        calls.iter().for_each(tokio::task::JoinHandle::abort);
-        proxy.let_go();
-        for name in &names {
-            assert_release_is_right_behind(&monitor, &server, name);
-        }
     });
 }
 
@@ -241,24 +172,6 @@ fn after_a_blocking_attempt_that_nobody_answered() {
     let lock = redlock.lock("unheard").node_timeout(Duration::from_millis(50)).timeout(Duration::ZERO);
     lock.acquire().unwrap_err();
     assert_release_is_right_behind(&monitor, &server, "unheard");
-}
-
-#[test]
-fn after_its_runtime_is_gone() {
-    let (server, proxy) = stage();
-    let redlock = Redlock::new(proxy.url()).unwrap();
-    let runtime = runtime();
-    runtime.block_on(connect_to_all(&redlock));
-    proxy.hold_connection(0);
-    let lock = redlock.lock("orphan");
-    runtime.spawn(async move { lock.acquire().await });
-    eventually("the acquire waits at the node", || proxy.requests_waiting() > 0);
-    // The connection ends here, with the acquire on its way: no release can go behind it any more.
-    drop(runtime);
-    proxy.let_go();
-    let monitor = Monitor::of(&server);
-    eventually("the background sends what is owed", || !monitor.calls("orphan").is_empty());
-    eventually("the key is gone", || server.get("orphan").is_none());
 }
 
 /// A blocking caller's connections are driven only while it calls.

@@ -26,13 +26,6 @@ fn text(server: &Server) -> Option<String> {
     server.get("foo").map(|value| String::from_utf8(value).unwrap())
 }
 
-/// The instants between which `guard`'s validity ends.
-fn end(guard: &Guard) -> (Instant, Instant) {
-    let before = Instant::now();
-    let left = guard.remaining();
-    (before + left, Instant::now() + left)
-}
-
 /// Waits for the loss, and checks that everything agrees about it.
 async fn lost(guard: &Guard) -> Error {
     let error = tokio::time::timeout(harness::LIMIT, guard.lost()).await.expect("the loss is told");
@@ -45,39 +38,6 @@ async fn lost(guard: &Guard) -> Error {
     // Also to those who ask later.
     assert_eq!(guard.lost().await.reason(), error.reason());
     error
-}
-
-/// Looks at the guard until it is not held, without waiting for any event: never held after the end.
-fn never_held_after(guard: &Guard, (_, latest): (Instant, Instant)) {
-    loop {
-        let before = Instant::now();
-        let (held, checked, remaining) = (guard.is_held(), guard.check(), guard.remaining());
-        if !held {
-            assert_eq!(checked.unwrap_err().kind(), ErrorKind::Lost);
-            assert_eq!(remaining, Duration::ZERO);
-            return;
-        }
-        assert!(before <= latest, "held {:?} after its end", before - latest);
-        thread::yield_now();
-    }
-}
-
-#[tokio::test]
-async fn a_lock_is_renewed_beyond_its_ttl() {
-    for nodes in [1, 3] {
-        let servers = cluster(nodes);
-        let start = Instant::now();
-        let guard = lock(&servers).await.unwrap();
-        let other = client(&servers);
-        while start.elapsed() < 3 * TTL {
-            assert!(other.lock("foo").try_acquire().await.unwrap().is_none());
-            guard.check().unwrap();
-            assert!(guard.remaining() <= TTL);
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        guard.release().await.unwrap();
-        assert!(other.lock("foo").try_acquire().await.unwrap().is_some());
-    }
 }
 
 #[test]
@@ -94,50 +54,6 @@ fn a_lock_is_renewed_while_its_runtime_is_not_driven() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_not_renewed_expires() {
-    let servers = cluster(1);
-    let lock = lock(&servers).auto_renew(false);
-    let guard = lock.acquire().await.unwrap();
-    let (earliest, latest) = end(&guard);
-    let error = lost(&guard).await;
-    assert_eq!(error.reason(), Some(LostReason::Expired));
-    assert!(Instant::now() >= earliest && Instant::now() <= latest + SLACK);
-    assert_eq!(guard.release().await.unwrap_err().reason(), Some(LostReason::Expired));
-    let guard = lock.acquire().await.unwrap();
-    never_held_after(&guard, end(&guard));
-    // An explicit extension moves the end.
-    let guard = lock.acquire().await.unwrap();
-    guard.extend_for(2 * TTL).await.unwrap();
-    let (earliest, latest) = end(&guard);
-    assert!(guard.remaining() > TTL);
-    assert_eq!(lost(&guard).await.reason(), Some(LostReason::Expired));
-    assert!(Instant::now() >= earliest && Instant::now() <= latest + SLACK);
-}
-
-#[tokio::test]
-async fn a_taken_lock_is_lost_and_the_takers_key_stays() {
-    for nodes in [1, 3] {
-        let servers = cluster(nodes);
-        let guard = lock(&servers).await.unwrap();
-        // A node that was still being connected to gets the lock with the first renewal.
-        all_have(&servers, "foo");
-        for server in &servers[..quorum(nodes)] {
-            server.command(&["SET", "foo", "somebody"]);
-        }
-        let (_, latest) = end(&guard);
-        let error = lost(&guard).await;
-        assert_eq!(error.reason(), Some(LostReason::Taken));
-        assert!(Instant::now() <= latest + SLACK);
-        let told = error.nodes().iter().filter(|node| node.answer == "held by another").count();
-        assert_eq!((told, error.nodes().len()), (quorum(nodes), nodes), "{error}");
-        assert_eq!(guard.release().await.unwrap_err().reason(), Some(LostReason::Taken));
-        // Its own keys on the others go, the taker's do not.
-        eventually("its own keys go", || servers[quorum(nodes)..].iter().all(|server| text(server).is_none()));
-        assert!(servers[..quorum(nodes)].iter().all(|server| text(server).as_deref() == Some("somebody")));
-    }
-}
-
-#[tokio::test]
 async fn a_loss_says_who_took_the_lock() {
     let servers = cluster(1);
     let guard = lock(&servers).await.unwrap();
@@ -150,42 +66,6 @@ async fn a_loss_says_who_took_the_lock() {
     assert!(error.to_string().contains("worker 7"), "{error}");
     assert_eq!(guard.check().unwrap_err().nodes(), error.nodes());
     taker.check().unwrap();
-}
-
-#[tokio::test]
-async fn a_lock_whose_keys_are_deleted_is_lost() {
-    for nodes in [1, 3] {
-        let servers = cluster(nodes);
-        let guard = lock(&servers).await.unwrap();
-        all_have(&servers, "foo");
-        for server in &servers[..quorum(nodes)] {
-            server.command(&["DEL", "foo"]);
-        }
-        let (_, latest) = end(&guard);
-        assert_eq!(lost(&guard).await.reason(), Some(LostReason::Deleted));
-        assert!(Instant::now() <= latest + SLACK);
-        assert_eq!(guard.release().await.unwrap_err().reason(), Some(LostReason::Deleted));
-        eventually("its other keys go", || servers.iter().all(|server| text(server).is_none()));
-    }
-}
-
-#[tokio::test]
-async fn unreachable_nodes_lose_the_lock_at_the_end_of_its_validity() {
-    for nodes in [1, 3] {
-        let servers = cluster(nodes);
-        let guard = client(&servers).lock("foo").ttl(2 * TTL).await.unwrap();
-        servers[..quorum(nodes)].iter().for_each(Server::freeze);
-        let (earliest, latest) = end(&guard);
-        // The nodes are still frozen when it is told: by the clock, without any reply.
-        let lost_event = tokio::time::timeout(harness::LIMIT, guard.lost()).await.unwrap();
-        assert_eq!(lost_event.reason(), Some(LostReason::Unreachable));
-        assert_eq!(lost_event.nodes().len(), nodes, "{lost_event}");
-        assert!(Instant::now() >= earliest && Instant::now() <= latest + SLACK);
-        assert!(!guard.is_held());
-        servers[..quorum(nodes)].iter().for_each(Server::thaw);
-        assert_eq!(guard.release().await.unwrap_err().reason(), Some(LostReason::Unreachable));
-        eventually("no key stays", || servers.iter().all(|server| text(server).is_none()));
-    }
 }
 
 /// A renewal that is still connecting when the validity ends has not been answered either.
@@ -212,113 +92,6 @@ async fn an_extension_survives_a_connection_that_closes_within_its_reply() {
     guard.extend().await.unwrap();
     assert_eq!(proxy.connections(), 2);
     guard.release().await.unwrap();
-}
-
-#[test]
-fn a_blocking_guard_is_never_held_after_its_end() {
-    let servers = cluster(1);
-    let redlock = blocking::Redlock::from(client(&servers));
-    let guard = redlock.lock("foo").ttl(2 * TTL).acquire().unwrap();
-    servers[0].freeze();
-    let left = guard.remaining();
-    let latest = Instant::now() + left;
-    let error = guard.wait_lost(harness::LIMIT).expect("the loss is told");
-    assert_eq!(error.reason(), Some(LostReason::Unreachable));
-    assert!(Instant::now() <= latest + SLACK);
-    assert!(!guard.is_held());
-    assert_eq!(guard.extend().unwrap_err().kind(), ErrorKind::Lost);
-    servers[0].thaw();
-    assert_eq!(guard.release().unwrap_err().kind(), ErrorKind::Lost);
-    let guard = redlock.lock("foo").ttl(TTL).auto_renew(false).timeout(harness::LIMIT).acquire().unwrap();
-    let left = guard.remaining();
-    let latest = Instant::now() + left;
-    loop {
-        let before = Instant::now();
-        if guard.check().is_err() {
-            break;
-        }
-        assert!(before <= latest);
-    }
-    assert_eq!(guard.release().unwrap_err().reason(), Some(LostReason::Expired));
-}
-
-#[tokio::test]
-async fn max_hold_ends_a_lock_however_often_it_is_extended() {
-    for nodes in [1, 3] {
-        let servers = cluster(nodes);
-        let earliest = Instant::now() + 2 * TTL;
-        // A busy machine answers late.
-        let guard = lock(&servers).max_hold(2 * TTL).node_timeout(TTL * 9 / 10).await.unwrap();
-        let latest = Instant::now() + 2 * TTL;
-        let event = guard.lost();
-        let extending = async {
-            loop {
-                match guard.extend_for(5 * TTL).await {
-                    Ok(()) => assert!(guard.remaining() <= latest.saturating_duration_since(Instant::now()) + SLACK),
-                    Err(error) => return error,
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let (error, extension) = tokio::join!(event, extending);
-        assert_eq!(error.reason(), Some(LostReason::MaxHold));
-        assert_eq!(extension.reason(), Some(LostReason::MaxHold));
-        assert!(Instant::now() >= earliest && Instant::now() <= latest + SLACK);
-        // Others need not wait for the key's end.
-        eventually("no key stays", || servers.iter().all(|server| text(server).is_none()));
-        assert_eq!(guard.release().await.unwrap_err().reason(), Some(LostReason::MaxHold));
-    }
-}
-
-#[tokio::test]
-async fn an_extension_that_no_quorum_answers_leaves_the_lock_valid() {
-    for nodes in [1, 3] {
-        let servers = cluster(nodes);
-        let guard = client(&servers).lock("foo").await.unwrap();
-        servers[..quorum(nodes)].iter().for_each(Server::freeze);
-        for _ in 0..3 {
-            let start = Instant::now();
-            let error = guard.extend().await.unwrap_err();
-            // node_timeout, and 2 s where connections were given up.
-            assert!(start.elapsed() <= Duration::from_millis(2500) + SLACK);
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-            assert_eq!(error.nodes().len(), nodes);
-            guard.check().unwrap();
-        }
-        servers[..quorum(nodes)].iter().for_each(Server::thaw);
-        let before = guard.remaining();
-        eventually("it is renewed or extended again", || guard.remaining() > before);
-        guard.extend().await.unwrap();
-        guard.release().await.unwrap();
-        eventually("no key stays", || servers.iter().all(|server| text(server).is_none()));
-    }
-}
-
-#[tokio::test]
-async fn a_node_that_forgot_gets_the_lock_back() {
-    let servers = cluster(3);
-    let guard = lock(&servers).await.unwrap();
-    all_have(&servers, "foo");
-    let value = text(&servers[1]).unwrap();
-    for _ in 0..2 {
-        servers[1].command(&["DEL", "foo"]);
-        eventually("it comes back", || text(&servers[1]).is_some());
-        let restored = text(&servers[1]).unwrap();
-        let parts: Vec<&str> = restored.split(':').collect();
-        assert_eq!(parts[0], value.split(':').next().unwrap(), "the same token");
-        assert_eq!(parts[1], guard.fence().to_string());
-        assert_eq!(restored.splitn(3, ':').nth(2), value.splitn(3, ':').nth(2), "the same label");
-        guard.check().unwrap();
-    }
-    // Not over another's key.
-    servers[1].command(&["SET", "foo", "somebody"]);
-    let start = Instant::now();
-    eventually("some renewals have passed", || start.elapsed() > TTL);
-    guard.check().unwrap();
-    assert_eq!(text(&servers[1]).as_deref(), Some("somebody"));
-    guard.release().await.unwrap();
-    eventually("its own keys go", || text(&servers[0]).is_none() && text(&servers[2]).is_none());
-    assert_eq!(text(&servers[1]).as_deref(), Some("somebody"));
 }
 
 /// Each in its own time, but in batches: the server reads far less often than it is asked.
@@ -596,36 +369,6 @@ async fn a_released_lock_is_not_lost_and_not_restored() {
     eventually("no key stays", || servers.iter().all(|server| text(server).is_none()));
     assert!(tokio::time::timeout(2 * TTL, event).await.is_err(), "a release is no loss");
     assert!(servers.iter().all(|server| text(server).is_none()));
-}
-
-#[tokio::test]
-async fn a_release_begun_after_another_took_the_lock_says_so() {
-    for nodes in [1, 3] {
-        let servers = cluster(nodes);
-        let guard = client(&servers).lock("foo").await.unwrap();
-        // A node that was still being connected to when the others had decided never had it.
-        guard.extend().await.unwrap();
-        all_have(&servers, "foo");
-        for server in &servers {
-            server.command(&["SET", "foo", "somebody"]);
-        }
-        let error = guard.release().await.unwrap_err();
-        assert_eq!((error.kind(), error.reason()), (ErrorKind::Lost, Some(LostReason::Taken)));
-        assert_eq!(error.nodes().len(), nodes, "{error}");
-        assert!(error.nodes().iter().any(|node| node.answer == "held by another"), "{error}");
-        assert!(servers.iter().all(|server| text(server).as_deref() == Some("somebody")));
-        for server in &servers {
-            server.command(&["DEL", "foo"]);
-        }
-        let guard = client(&servers).lock("foo").await.unwrap();
-        // A node that was still being connected to when the others had decided never had it.
-        guard.extend().await.unwrap();
-        all_have(&servers, "foo");
-        for server in &servers {
-            server.command(&["DEL", "foo"]);
-        }
-        assert_eq!(guard.release().await.unwrap_err().reason(), Some(LostReason::Deleted));
-    }
 }
 
 #[tokio::test]

@@ -23,6 +23,5 @@ mod single;
 #[cfg(all(feature = "__bindings", feature = "metrics-0_24", feature = "redis-1", feature = "testing"))]
 mod surface;
 #[cfg(feature = "testing")]
-mod testing;
 mod tls;
 mod waiting;

@@ -1,7 +1,4 @@
-//! Nodes that misbehave: dead, hung, slow, restarted, read-only, loading, full, busy, forgetful, closed to us.
-//!
-//! A minority of them disturbs nobody; a majority gives the error that says what is wrong, within the promised limits;
-//! and when the fault ends everything goes on by itself, on the same client.
+//! Nodes that are slow, restarted or replicas, and what a call says of them.
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::future::IntoFuture;
@@ -19,11 +16,8 @@ use super::log::{Log, of_all_threads, on_this_thread};
 
 /// The default of `node_timeout` at the default ttl.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
-/// What a single try may take: to connect, and two rounds.
-const ONE_TRY: Duration = Duration::from_secs(3);
 
 const NAME: &str = "foo";
-const FENCE_KEY: &str = "redlock:fence:{foo}";
 
 /// One of the two Rust faces on one set of nodes.
 enum Client {
@@ -163,163 +157,10 @@ fn all_free(servers: &[Server]) -> bool {
 /// Ends a fault.
 type End<'a> = Box<dyn FnOnce() + 'a>;
 
-fn end_all(faults: Vec<End<'_>>) {
-    for end in faults {
-        end();
-    }
-}
-
-/// A way to misbehave, and what is said of it.
-struct Fault {
-    name: &'static str,
-    begin: fn(&Server) -> End<'_>,
-    kind: ErrorKind,
-    /// One of these is part of the node's answer.
-    answers: &'static [&'static str],
-    /// Whether the lock key itself is left behind by the fault, so that it must not be looked at.
-    spoils_key: bool,
-}
-
-impl Fault {
-    const fn new(
-        name: &'static str,
-        begin: fn(&Server) -> End<'_>,
-        kind: ErrorKind,
-        answers: &'static [&'static str],
-    ) -> Self {
-        Self { name, begin, kind, answers, spoils_key: false }
-    }
-}
-
-const REFUSED: Fault = Fault::new(
-    "refused",
-    |server| {
-        server.kill();
-        Box::new(|| server.restart())
-    },
-    ErrorKind::Unavailable,
-    &["closed the connection", "cannot be reached"],
-);
-
-const HUNG: Fault = Fault::new(
-    "hung",
-    |server| {
-        server.freeze();
-        Box::new(|| server.thaw())
-    },
-    ErrorKind::Unavailable,
-    &["no answer within", "has stopped answering"],
-);
-
-const READ_ONLY: Fault = Fault::new(
-    "read-only",
-    |server| {
-        server.command(&["REPLICAOF", "127.0.0.1", "1"]);
-        Box::new(|| drop(server.command(&["REPLICAOF", "NO", "ONE"])))
-    },
-    ErrorKind::Unavailable,
-    &["READONLY", "is a replica"],
-);
-
-const OUT_OF_MEMORY: Fault = Fault::new(
-    "out of memory",
-    |server| {
-        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-        Box::new(|| drop(server.command(&["CONFIG", "SET", "maxmemory", "0"])))
-    },
-    ErrorKind::Unavailable,
-    &["OOM"],
-);
-
-const BUSY: Fault = Fault::new(
-    "busy",
-    |server| {
-        server.command(&["CONFIG", "SET", "lua-time-limit", "10"]);
-        let mut connection = server.connect();
-        let script = thread::spawn(move || {
-            redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut connection).unwrap_err()
-        });
-        eventually("the script blocks the server", || {
-            server.try_command(&["PING"]).is_err_and(|error| error.code() == Some("BUSY"))
-        });
-        Box::new(move || {
-            server.command(&["SCRIPT", "KILL"]);
-            drop(script.join());
-        })
-    },
-    ErrorKind::Unavailable,
-    &["BUSY"],
-);
-
-const WRONG_PASSWORD: Fault = Fault::new(
-    "password",
-    |server| {
-        let mut admin = server.connect();
-        ask(&mut admin, "CONFIG SET requirepass other");
-        ask(&mut admin, "CLIENT KILL TYPE normal SKIPME yes");
-        Box::new(move || ask(&mut admin, "CONFIG SET requirepass \"\""))
-    },
-    ErrorKind::Forbidden,
-    &["NOAUTH"],
-);
-
-const MAX_CLIENTS: Fault = Fault::new(
-    "maxclients",
-    |server| {
-        let mut admin = server.connect();
-        ask(&mut admin, "CONFIG SET maxclients 1");
-        ask(&mut admin, "CLIENT KILL TYPE normal SKIPME yes");
-        Box::new(move || ask(&mut admin, "CONFIG SET maxclients 1000"))
-    },
-    ErrorKind::Unavailable,
-    &["closed the connection", "cannot be reached", "max number of clients"],
-);
-
-const NO_SET: Fault = rights("no right to SET", |server| revoke(server, "-set"));
-const NO_EVAL: Fault = rights("no right to scripts", |server| revoke(server, "-@scripting"));
-const NO_KEYS: Fault = rights("no right to the key", |server| revoke(server, "resetkeys"));
-
-const FULL_FENCE: Fault = Fault::new(
-    "exhausted fence",
-    |server| {
-        server.command(&["SET", FENCE_KEY, "9007199254740992"]);
-        Box::new(|| drop(server.command(&["DEL", FENCE_KEY])))
-    },
-    ErrorKind::Unavailable,
-    &["FENCE"],
-);
-
-const OTHER_FENCE: Fault = Fault::new(
-    "fence key of another type",
-    |server| {
-        server.command(&["DEL", FENCE_KEY]);
-        server.command(&["RPUSH", FENCE_KEY, "x"]);
-        Box::new(|| drop(server.command(&["DEL", FENCE_KEY])))
-    },
-    ErrorKind::Unavailable,
-    &["FENCE"],
-);
-
-const OTHER_KEY: Fault = Fault {
-    spoils_key: true,
-    ..Fault::new(
-        "lock key of another type",
-        |server| {
-            server.command(&["RPUSH", NAME, "x"]);
-            Box::new(|| drop(server.command(&["DEL", NAME])))
-        },
-        ErrorKind::Timeout,
-        &["held by another"],
-    )
-};
-
-const fn rights(name: &'static str, begin: fn(&Server) -> End<'_>) -> Fault {
-    Fault::new(name, begin, ErrorKind::Forbidden, &["NOPERM"])
-}
-
-fn revoke<'a>(server: &'a Server, rule: &str) -> End<'a> {
-    server.command(&["ACL", "SETUSER", "default", rule]);
-    Box::new(|| drop(server.command(&["ACL", "SETUSER", "default", "allcommands", "allkeys"])))
+/// Makes a server the replica of one that is gone.
+fn read_only(server: &Server) -> End<'_> {
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    Box::new(|| drop(server.command(&["REPLICAOF", "NO", "ONE"])))
 }
 
 /// A command over a connection that gets through a fault.
@@ -330,110 +171,6 @@ fn ask(connection: &mut redis::Connection, command: &str) {
         request.arg(if word == "\"\"" { "" } else { word });
     }
     request.exec(connection).unwrap_or_else(|error| panic!("{command}: {error}"));
-}
-
-/// A majority has the fault, or the only node: the error says so in time, and all is well when the fault ends.
-fn majority(fault: &Fault, face: Face) {
-    for (nodes, faulty) in [(1, 1), (3, 2)] {
-        let what = format!("{} on {faulty} of {nodes}, {face:?}", fault.name);
-        let servers = cluster(nodes);
-        let client = Client::new(face, &urls(&servers), Duration::ZERO);
-        client.warms_up(&servers);
-        let ends: Vec<End<'_>> = servers[..faulty].iter().map(fault.begin).collect();
-        for timeout in [Duration::ZERO, Duration::from_millis(300), Duration::ZERO] {
-            let limit = if timeout.is_zero() { ONE_TRY } else { timeout + NODE_TIMEOUT };
-            let error = within(limit, &what, || client.acquire(timeout)).err().unwrap_or_else(|| panic!("{what}: won"));
-            assert_eq!(error.kind(), fault.kind, "{what}: {error}");
-            assert_eq!(error.name(), Some(NAME));
-            assert_eq!(error.nodes().len(), nodes);
-            for (node, server) in error.nodes().iter().zip(&servers) {
-                assert!(server.url().starts_with(node.node.trim_end_matches('/')), "{what}: {error}");
-            }
-            for node in &error.nodes()[..faulty] {
-                let told = fault.answers.iter().any(|answer| node.answer.contains(answer));
-                assert!(told, "{what}: {:?} is not among {:?}", node.answer, fault.answers);
-            }
-        }
-        end_all(ends);
-        client.heals(&what);
-        eventually(&format!("{what}: no key stays"), || all_free(&servers));
-        client.heals_wholly(nodes, &what);
-    }
-}
-
-/// Two of five have the fault: nothing fails, and after one time-out nothing waits.
-fn minority(fault: &Fault, face: Face) {
-    let what = format!("{} on 2 of 5, {face:?}", fault.name);
-    let servers = cluster(5);
-    let client = Client::new(face, &urls(&servers), Duration::ZERO);
-    client.warms_up(&servers);
-    let ends: Vec<End<'_>> = servers[..2].iter().map(fault.begin).collect();
-    within(2 * NODE_TIMEOUT, &what, || client.cycle());
-    // Four calls in less than the time that a single one would wait for the two.
-    mostly_within(NODE_TIMEOUT, &what, 20, || {
-        let guard = client.acquire(Duration::ZERO).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let denied = client.acquire(Duration::ZERO).err().unwrap_or_else(|| panic!("{what}: two holders"));
-        assert_eq!(denied.kind(), ErrorKind::Timeout, "{what}: {denied}");
-        guard.extend().unwrap_or_else(|error| panic!("{what}: {error}"));
-        guard.release().unwrap_or_else(|error| panic!("{what}: {error}"));
-    });
-    eventually(&format!("{what}: no key stays"), || all_free(&servers[2..]));
-    end_all(ends);
-    if !fault.spoils_key {
-        eventually(&format!("{what}: no key stays"), || all_free(&servers));
-    }
-    client.heals_wholly(5, &what);
-}
-
-/// Each fault as a module with its tests.
-macro_rules! faults {
-    ($($module:ident: $fault:ident,)*) => {
-        $(mod $module {
-            use super::{Face, $fault, majority, minority};
-
-            #[test]
-            fn a_minority_disturbs_nobody() {
-                minority(&$fault, Face::Async);
-                minority(&$fault, Face::Blocking);
-            }
-
-            #[test]
-            fn a_majority_is_told_in_time() {
-                majority(&$fault, Face::Async);
-                majority(&$fault, Face::Blocking);
-            }
-        })*
-    };
-}
-
-faults! {
-    refused: REFUSED,
-    hung: HUNG,
-    read_only: READ_ONLY,
-    out_of_memory: OUT_OF_MEMORY,
-    busy: BUSY,
-    wrong_password: WRONG_PASSWORD,
-    max_clients: MAX_CLIENTS,
-    no_set: NO_SET,
-    no_eval: NO_EVAL,
-    no_keys: NO_KEYS,
-    full_fence: FULL_FENCE,
-    other_fence: OTHER_FENCE,
-    other_key: OTHER_KEY,
-}
-
-#[test]
-fn a_user_who_may_only_send_scripts_as_text_has_locks_too() {
-    for face in [Face::Async, Face::Blocking] {
-        let server = Server::start();
-        let client = Client::new(face, &[server.url()], Duration::ZERO);
-        client.cycle();
-        drop(revoke(&server, "-evalsha"));
-        for _ in 0..3 {
-            client.cycle();
-        }
-        assert_eq!(server.get(NAME), None);
-    }
 }
 
 #[test]
@@ -507,145 +244,6 @@ fn a_try_on_hung_nodes_leaves_no_key_although_nobody_calls_again() {
 }
 
 #[test]
-fn a_node_that_loads_its_data_is_waited_for() {
-    // Slow to load: 4 ms for each of 500 keys, and it looks after its clients after each kilobyte.
-    let server = Server::builder()
-        .args(["--key-load-delay", "4000", "--loading-process-events-interval-bytes", "1024"])
-        .args(["--rdbcompression", "no"])
-        .start();
-    let client = Client::new(Face::Blocking, &urls([&server]), Duration::ZERO);
-    client.cycle();
-    server.command(&["EVAL", "for i = 1, 500 do redis.call('SET', 'k' .. i, string.rep('x', 1024)) end", "0"]);
-    server.command(&["SAVE"]);
-    server.kill();
-    thread::scope(|scope| {
-        let restart = scope.spawn(|| server.restart());
-        let mut loading = None;
-        eventually("the node says that it loads", || {
-            let error = within(ONE_TRY, "a try while it loads", || client.acquire(Duration::ZERO)).err();
-            loading = error.filter(|error| error.to_string().contains("LOADING"));
-            loading.is_some() || restart.is_finished()
-        });
-        assert_eq!(loading.expect("it was seen loading").kind(), ErrorKind::Unavailable);
-        // Waits until it has loaded.
-        client.acquire(LIMIT).unwrap().release().unwrap();
-        restart.join().unwrap();
-    });
-}
-
-#[test]
-fn a_held_lock_outlives_a_lack_of_memory() {
-    for face in [Face::Async, Face::Blocking] {
-        let servers = cluster(3);
-        for nodes in [&servers[..1], &servers[..]] {
-            let client = Client::new(face, &urls(nodes), Duration::ZERO);
-            let guard = client.acquire(Duration::ZERO).unwrap();
-            let ends: Vec<End<'_>> = nodes.iter().map(OUT_OF_MEMORY.begin).collect();
-            guard.extend().unwrap();
-            let other = Client::new(face, &urls(nodes), Duration::ZERO);
-            assert_eq!(other.acquire(Duration::ZERO).err().unwrap().kind(), ErrorKind::Timeout, "held, and so told");
-            guard.release().unwrap();
-            eventually("no key stays", || all_free(nodes));
-            end_all(ends);
-        }
-    }
-}
-
-#[test]
-fn scripts_that_were_flushed_are_sent_again() {
-    for face in [Face::Async, Face::Blocking] {
-        let servers = cluster(3);
-        for nodes in [&servers[..1], &servers[..]] {
-            let client = Client::new(face, &urls(nodes), Duration::ZERO);
-            let flush = || nodes.iter().for_each(|server| drop(server.command(&["SCRIPT", "FLUSH"])));
-            for _ in 0..3 {
-                flush();
-                let guard = client.acquire(Duration::ZERO).unwrap();
-                flush();
-                guard.extend().unwrap();
-                flush();
-                guard.release().unwrap();
-                flush();
-                // A quorum has answered, the others may be sent the script again.
-                assert!(client.holders() <= (nodes.len() - 1) / 2);
-            }
-            eventually("no key stays", || all_free(nodes));
-        }
-    }
-}
-
-#[test]
-fn a_node_that_refuses_info_votes_all_the_same() {
-    for face in [Face::Async, Face::Blocking] {
-        let servers = cluster(3);
-        for server in &servers {
-            server.command(&["ACL", "SETUSER", "default", "-info"]);
-        }
-        for nodes in [&servers[..1], &servers[..]] {
-            let client = Client::new(face, &urls(nodes), Duration::from_secs(10));
-            client.cycle();
-            // Its restart cannot be seen, so nothing is barred.
-            let guard = client.acquire(Duration::ZERO).unwrap();
-            guard.extend().unwrap();
-            guard.release().unwrap();
-        }
-    }
-}
-
-#[test]
-fn a_password_that_is_wrong_from_the_start() {
-    for face in [Face::Async, Face::Blocking] {
-        let server = Server::builder().args(["--requirepass", "right"]).start();
-        let with = |password: &str| vec![format!("{}?pass={password}", server.url())];
-        let client = Client::new(face, &with("wrong"), Duration::ZERO);
-        let error = within(ONE_TRY, "a try", || client.acquire(Duration::from_secs(9))).err().unwrap();
-        assert_eq!(error.kind(), ErrorKind::Forbidden, "{error}");
-        assert!(error.nodes()[0].answer.contains("WRONGPASS"), "{error}");
-        let unknown = Client::new(face, &[format!("{}?user=nobody&pass=right", server.url())], Duration::ZERO);
-        assert_eq!(unknown.acquire(Duration::ZERO).err().unwrap().kind(), ErrorKind::Forbidden);
-        Client::new(face, &with("right"), Duration::ZERO).cycle();
-        let mut admin = server.connect();
-        ask(&mut admin, "AUTH right");
-        ask(&mut admin, "CONFIG SET requirepass wrong");
-        client.heals("the password is right now");
-    }
-}
-
-#[test]
-fn a_split_vote_is_tried_again_until_the_timeout() {
-    for face in [Face::Async, Face::Blocking] {
-        for nodes in [2, 4] {
-            let servers = cluster(nodes);
-            let client = Client::new(face, &urls(&servers), Duration::ZERO);
-            for server in &servers[..nodes / 2] {
-                server.command(&["SET", NAME, "somebody"]);
-            }
-            let timeout = Duration::from_millis(300);
-            for timeout in [Duration::ZERO, timeout] {
-                let limit = if timeout.is_zero() { ONE_TRY } else { timeout + NODE_TIMEOUT };
-                let start = Instant::now();
-                let error = within(limit, "a split vote", || client.acquire(timeout)).err().unwrap();
-                assert!(start.elapsed() >= timeout);
-                assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
-                let held = error.nodes().iter().filter(|node| node.answer == "held by another").count();
-                assert_eq!(held, nodes / 2, "{error}");
-            }
-            eventually("nothing is left on the other half", || all_free(&servers[nodes / 2..]));
-            thread::scope(|scope| {
-                let waiting = scope.spawn(|| client.acquire(Duration::from_secs(9)).map(Guard::release));
-                let want = format!("redlock:waiters:{{{NAME}}}");
-                eventually("it was tried", || servers[0].get(&want).is_some() || waiting.is_finished());
-                assert!(!waiting.is_finished());
-                for server in &servers[..nodes / 2] {
-                    server.command(&["DEL", NAME]);
-                }
-                waiting.join().unwrap().unwrap().unwrap();
-            });
-        }
-    }
-}
-
-#[test]
 fn a_lock_held_on_an_even_number_of_nodes_is_held() {
     for face in [Face::Async, Face::Blocking] {
         for nodes in [2, 4] {
@@ -659,52 +257,6 @@ fn a_lock_held_on_an_even_number_of_nodes_is_held() {
             }
             guard.release().unwrap();
         }
-    }
-}
-
-#[test]
-fn one_server_under_two_addresses_votes_once() {
-    for face in [Face::Async, Face::Blocking] {
-        let twice = Server::builder().tcp(true).start();
-        let (unix, tcp) = (format!("unix://{}", twice.socket().display()), twice.url());
-        let local = format!("redis://localhost:{}", twice.port());
-        for pair in [[&unix, &tcp], [&local, &tcp]] {
-            let pair: Vec<String> = pair.map(Clone::clone).to_vec();
-            let error = Client::new(face, &pair, Duration::ZERO).acquire(Duration::from_secs(9)).err().unwrap();
-            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-            assert_eq!(error.nodes()[1].answer, "is the same server as node 1", "{error}");
-            let other = Server::start();
-            let three = [&pair[..], &[other.url()]].concat();
-            let client = Client::new(face, &three, Duration::ZERO);
-            client.heals("two servers of three addresses are a quorum");
-            other.freeze();
-            for _ in 0..3 {
-                let error = client.acquire(Duration::ZERO).err().unwrap();
-                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-            }
-            other.thaw();
-            client.heals("the other server is back");
-        }
-    }
-}
-
-#[test]
-fn after_a_restart_without_data_nothing_is_acquired_for_a_ttl() {
-    let ttl = Duration::from_secs(2);
-    for face in [Face::Async, Face::Blocking] {
-        let server = Server::start();
-        let client = Client::of(face, Redlock::builder().nodes(server.url()).ttl(ttl).build().unwrap());
-        client.cycle();
-        let before = Instant::now();
-        server.restart();
-        let error = client.acquire(Duration::ZERO).err().unwrap();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.nodes()[0].answer.starts_with("restarted; its votes count again in"), "{error}");
-        // A server tells for how many whole seconds it has been up, so the bar may last up to one longer.
-        let limit = ttl + Duration::from_secs(1);
-        let guard = within(limit, "the bar", || client.acquire(Duration::from_secs(9))).unwrap();
-        assert!(before.elapsed() >= ttl, "{:?}", before.elapsed());
-        guard.release().unwrap();
     }
 }
 
@@ -795,29 +347,6 @@ fn a_call_behind_one_that_has_heard_nothing_does_not_say_that_others_hold_the_lo
 }
 
 #[test]
-fn a_restart_is_no_hindrance_with_restart_delay_off() {
-    for face in [Face::Async, Face::Blocking] {
-        for persist in [false, true] {
-            let server = Server::builder().persist(persist).start();
-            let client = Client::new(face, &urls([&server]), Duration::ZERO);
-            let first = client.acquire(Duration::ZERO).unwrap();
-            server.restart();
-            // With its data the server still knows the holder.
-            match (persist, client.acquire(Duration::ZERO)) {
-                (true, Err(error)) => assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"),
-                (false, Ok(second)) => second.release().unwrap(),
-                (_, result) => panic!("persist {persist}, {face:?}: {:?}", result.err()),
-            }
-            if persist {
-                first.extend().unwrap();
-                first.release().unwrap();
-            }
-            client.cycle();
-        }
-    }
-}
-
-#[test]
 fn one_barred_node_of_three_is_no_hindrance() {
     for face in [Face::Async, Face::Blocking] {
         let servers = cluster(3);
@@ -876,7 +405,7 @@ fn a_promoted_replica_of_a_minority_counts_again() {
         let servers = cluster(3);
         let client = Client::new(face, &urls(&servers), Duration::ZERO);
         client.warms_up(&servers);
-        let end = (READ_ONLY.begin)(&servers[0]);
+        let end = read_only(&servers[0]);
         (0..20).for_each(|_| client.cycle());
         // Lets a new connection to the replica become ready, so that it outlives the promotion.
         eventually("the replica is inspected", || client.holders() == 0);
@@ -970,7 +499,7 @@ fn a_promoted_replica_counts_again_where_info_is_refused() {
         let server = Server::start();
         server.command(&["ACL", "SETUSER", "default", "-info"]);
         let client = Client::new(face, &urls([&server]), Duration::ZERO);
-        let end = (READ_ONLY.begin)(&server);
+        let end = read_only(&server);
         for _ in 0..2 {
             let error = client.acquire(Duration::ZERO).err().unwrap();
             assert!(error.nodes()[0].answer.contains("is a replica"), "{error}");
@@ -978,7 +507,7 @@ fn a_promoted_replica_counts_again_where_info_is_refused() {
         end();
         client.heals("the promoted node counts");
         // And the other way round.
-        let end = (READ_ONLY.begin)(&server);
+        let end = read_only(&server);
         end_connections(&server);
         eventually("it is a replica again", || {
             let error = client.acquire(Duration::ZERO).err().unwrap();
@@ -1025,31 +554,6 @@ fn node_lists_that_overlap_but_differ_are_warned_about_once_for_one_name() {
         assert!(line.contains(&server), "{line}");
     }
     assert!(line.contains(NAME) && !text.contains("s3cret"), "{text}");
-}
-
-#[test]
-fn a_server_that_may_evict_is_warned_about_once() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer({
-        let log = log.clone();
-        move || log.clone()
-    });
-    let server = Server::builder().args(["--maxmemory-policy", "allkeys-lru"]).start();
-    // Of the current thread only: connections of a blocking call are made on the thread that calls.
-    on_this_thread(subscriber.finish(), || {
-        let client = Client::new(Face::Blocking, &urls([&server]), Duration::ZERO);
-        client.cycle();
-        let mut admin = server.connect();
-        for _ in 0..3 {
-            ask(&mut admin, "CLIENT KILL TYPE normal SKIPME yes");
-            client.heals("a new connection");
-        }
-        drop(client);
-        Client::new(Face::Blocking, &[format!("{}?db=2", server.url())], Duration::ZERO).cycle();
-    });
-    let text = log.text();
-    assert_eq!(text.matches("maxmemory-policy noeviction").count(), 1, "{text}");
-    assert!(text.contains("allkeys-lru"), "{text}");
 }
 
 #[test]

@@ -13,7 +13,6 @@ use redlock::bindings::Stop;
 use redlock::bindings::completion_queue::{Completion, Queue, Taken};
 use redlock::bindings::inspect::inspect;
 use redlock::bindings::lock_object::{AbandonedHold, LockObject};
-use redlock::bindings::options::{Options, Scope, Value, find};
 use redlock::{Error, LostReason, Redlock, shutdown};
 
 /// Of keys that would not go by themselves within a test.
@@ -155,31 +154,6 @@ fn a_lost_hold_is_told_until_it_is_released() {
 }
 
 #[test]
-fn whether_anybody_holds_a_lock_is_asked_of_the_nodes() {
-    let server = Server::start();
-    let redlock = Redlock::new(server.url()).unwrap();
-    let (lock, other) = (object(&redlock, "foo"), object(&redlock, "foo"));
-    let (queue, woken) = queue();
-    let both = |object: &Arc<LockObject>| {
-        let id = queue.is_locked(object).unwrap();
-        let Taken::IsLocked(queued) = finish(&queue, &woken, id).unwrap() else { panic!("another result") };
-        assert_eq!(through(object.is_locked_now(Some(never))).unwrap(), queued);
-        queued
-    };
-    assert!(!both(&lock));
-    acquire(&lock).unwrap();
-    assert!(both(&lock) && both(&other));
-    release(&lock).unwrap();
-    eventually("it is free", || !both(&other));
-
-    let setnx = find("protocol", Scope::Lock).unwrap();
-    let mut options = Options::default();
-    (setnx.set)(&mut options, Value::Text("setnx".to_owned())).unwrap();
-    let older = LockObject::new(redlock.lock("older").options(options)).unwrap();
-    assert_eq!(queue.is_locked(&older).unwrap_err().code(), "invalid_argument");
-}
-
-#[test]
 fn a_wait_for_a_loss_ends_with_the_hold() {
     let redlock = Redlock::new("memory://objects-wait-lost").unwrap();
     let (queue, woken) = queue();
@@ -225,18 +199,6 @@ fn the_end_of_a_block_is_silent_about_servers_that_do_not_answer() {
     through(lock.release_at_exit(Some(never))).unwrap();
     server.thaw();
     eventually("the background finishes the release", || server.get("foo").is_none());
-}
-
-#[test]
-fn a_failed_acquire_leaves_the_object_as_it_was() {
-    let server = Server::start();
-    let redlock = Redlock::builder().nodes(server.url()).timeout(Duration::ZERO).build().unwrap();
-    let (lock, other) = (object(&redlock, "foo"), object(&redlock, "foo"));
-    acquire(&other).unwrap();
-    assert_eq!(code(acquire(&lock)), "timeout");
-    assert_eq!(code(release(&lock)), "not_held");
-    release(&other).unwrap();
-    acquire(&lock).unwrap();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The older SETNX protocol on a real server: what it writes, whom it waits for, and that nothing is deleted twice.
+//! The older SETNX protocol on a real server: what is its own in Rust, and what becomes of its answers.
 #![allow(clippy::disallowed_methods, reason = "a real server lives in real time")]
 
 use std::pin::pin;
@@ -6,8 +6,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use harness::redis::from_redis_value;
-use harness::{Proxy, SLACK, Server, eventually};
-use redlock::{ErrorKind, LockState, LostReason, NodeState, Redlock, SetnxGuard, SetnxLock, blocking};
+use harness::{Proxy, Server, eventually};
+use redlock::{ErrorKind, LostReason, Redlock, SetnxGuard, SetnxLock, blocking};
 use tokio::runtime::Runtime;
 
 /// How much longer than its ttl a key may live.
@@ -19,21 +19,8 @@ fn client(server: &Server) -> Redlock {
     Redlock::new(server.url()).unwrap()
 }
 
-/// Seconds and microseconds on the server's clock.
-fn time(server: &Server) -> (u64, u64) {
-    from_redis_value(server.command(&["TIME"])).unwrap()
-}
-
 fn number(server: &Server, command: &[&str]) -> i64 {
     from_redis_value(server.command(command)).unwrap()
-}
-
-fn value(server: &Server, name: &str) -> u64 {
-    String::from_utf8(server.get(name).unwrap()).unwrap().parse().unwrap()
-}
-
-fn put(server: &Server, name: &str, value: &str) {
-    server.command(&["SET", name, value]);
 }
 
 /// How often the server has executed a command.
@@ -61,133 +48,6 @@ async fn behind(proxy: &Proxy) -> SetnxLock {
     redlock.setnx_lock("foo").ttl(LONG).node_timeout(Duration::from_secs(1))
 }
 
-#[tokio::test]
-async fn the_value_is_what_an_older_client_expects() {
-    let server = Server::start();
-    let redlock = client(&server);
-    let (before, _) = time(&server);
-    let guard = redlock.setnx_lock("foo").ttl(Duration::from_millis(2_500)).acquire().await.unwrap();
-    let (after, micros) = time(&server);
-    let (expiry, left) = (value(&server, "foo"), number(&server, &["PTTL", "foo"]));
-    assert!((before + 4..=after + 4).contains(&expiry), "the ttl rounded up, and one: {expiry}, {before} to {after}");
-    let over = i64::try_from((expiry + 1 - after) * 1000 - micros / 1000).unwrap();
-    assert!((over - 500..=over + 1).contains(&left), "gone when others may take it: {left} of {over}");
-    assert!(
-        guard.is_held() && guard.remaining() > Duration::from_secs(1) && guard.remaining() < Duration::from_secs(3)
-    );
-    assert_eq!(guard.name(), b"foo");
-    assert_eq!(number(&server, &["DBSIZE"]), 1, "no fence");
-    let view = redlock.inspect("foo").await.unwrap();
-    assert!(matches!(view.nodes[0].state, NodeState::Foreign { ttl_left: Some(_) }), "{view:?}");
-    assert!(view.state == LockState::Foreign && view.ttl_left.is_some() && view.since.is_none(), "{view:?}");
-    guard.release().await.unwrap();
-    assert_eq!(server.get("foo"), None);
-}
-
-/// As the older clients do it: `SETNX`, else `GET`, and `GETSET` if that was over.
-#[tokio::test]
-async fn an_older_client_and_this_one_exclude_each_other() {
-    let server = Server::start();
-    let redlock = client(&server);
-    let guard = redlock.setnx_lock("foo").ttl(LONG).await.unwrap();
-    assert_eq!(number(&server, &["SETNX", "foo", &(time(&server).0 + 61).to_string()]), 0);
-    assert!(value(&server, "foo") > time(&server).0, "not over");
-    guard.release().await.unwrap();
-    assert_eq!(number(&server, &["SETNX", "foo", &(time(&server).0 + 61).to_string()]), 1);
-    assert!(redlock.setnx_lock("foo").try_acquire().await.unwrap().is_none());
-    server.command(&["DEL", "foo"]);
-    assert!(redlock.setnx_lock("foo").try_acquire().await.unwrap().is_some());
-}
-
-#[tokio::test]
-async fn it_is_taken_over_when_its_time_is_over_and_not_before() {
-    let server = Server::start();
-    let redlock = client(&server);
-    for over in ["1000000000".to_owned(), (time(&server).0 - 1).to_string(), format!("{}.9", time(&server).0 - 1)] {
-        put(&server, "foo", &over);
-        let guard = redlock.setnx_lock("foo").try_acquire().await.unwrap().expect(&over);
-        assert!(value(&server, "foo") > time(&server).0, "{over}");
-        assert!(number(&server, &["PTTL", "foo"]) > 0, "{over}");
-        guard.release().await.unwrap();
-    }
-    let expiry = time(&server).0 + 1;
-    put(&server, "foo", &expiry.to_string());
-    let guard = redlock.setnx_lock("foo").timeout(Duration::from_secs(5)).acquire().await.unwrap();
-    assert!(time(&server).0 > expiry);
-    guard.release().await.unwrap();
-}
-
-/// The whole second in which it ends still belongs to the holder.
-#[tokio::test]
-async fn its_last_second_is_its_own() {
-    let server = Server::start();
-    let redlock = client(&server);
-    drop(redlock.setnx_lock("warm-up").await.unwrap());
-    loop {
-        let (now, _) = time(&server);
-        put(&server, "foo", &now.to_string());
-        let taken = redlock.setnx_lock("foo").try_acquire().await.unwrap();
-        if time(&server).0 == now {
-            assert!(taken.is_none());
-            return;
-        }
-    }
-}
-
-#[tokio::test]
-async fn what_is_no_time_is_held() {
-    let server = Server::start();
-    let redlock = client(&server);
-    for odd in ["", "0", "soon", "999999999", "100000000001", "-1700000000", "1.7e9", "0123456789abcdef:1"] {
-        put(&server, "foo", odd);
-        assert!(redlock.setnx_lock("foo").try_acquire().await.unwrap().is_none(), "{odd:?}");
-        assert_eq!(server.get("foo").unwrap(), odd.as_bytes());
-    }
-    server.command(&["DEL", "foo"]);
-    server.command(&["RPUSH", "foo", "1000000000"]);
-    assert!(redlock.setnx_lock("foo").try_acquire().await.unwrap().is_none());
-    assert_eq!(number(&server, &["LLEN", "foo"]), 1);
-}
-
-#[tokio::test]
-async fn each_protocol_sees_the_others_key_as_held() {
-    let server = Server::start();
-    let redlock = client(&server);
-    let setnx = redlock.setnx_lock("foo").await.unwrap();
-    let plain = redlock.lock("bar").await.unwrap();
-    assert!(redlock.lock("foo").try_acquire().await.unwrap().is_none());
-    assert!(redlock.setnx_lock("bar").try_acquire().await.unwrap().is_none());
-    setnx.release().await.unwrap();
-    plain.release().await.unwrap();
-    assert!(redlock.lock("foo").try_acquire().await.unwrap().is_some());
-    assert!(redlock.setnx_lock("bar").try_acquire().await.unwrap().is_some());
-}
-
-#[tokio::test]
-async fn a_waiter_gets_it_after_the_release() {
-    let server = Server::start();
-    let redlock = client(&server);
-    let guard = redlock.setnx_lock("foo").ttl(LONG).await.unwrap();
-    let error = redlock.setnx_lock("foo").timeout(Duration::from_millis(200)).acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
-    let waiting = tokio::spawn({
-        let lock = redlock.setnx_lock("foo");
-        async move { lock.await }
-    });
-    drop(guard);
-    waiting.await.unwrap().unwrap().release().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_release_ignores_what_a_loser_has_written() {
-    let server = Server::start();
-    let redlock = client(&server);
-    let guard = redlock.setnx_lock("foo").ttl(LONG).await.unwrap();
-    server.command(&["GETSET", "foo", &(time(&server).0 + 100).to_string()]);
-    guard.release().await.unwrap();
-    assert_eq!(server.get("foo"), None);
-}
-
 fn assert_lost(released: Result<(), redlock::Error>, reason: LostReason) {
     let error = released.unwrap_err();
     assert_eq!((error.kind(), error.reason(), error.name()), (ErrorKind::Lost, Some(reason), Some("foo")), "{error}");
@@ -205,21 +65,6 @@ async fn a_release_says_what_was_lost() {
     server.command(&["RPUSH", "foo", "another's"]);
     assert_lost(guard.release().await, LostReason::Taken);
     assert_eq!(number(&server, &["LLEN", "foo"]), 1);
-}
-
-#[tokio::test]
-async fn it_ends_with_its_ttl_and_is_released_once() {
-    let server = Server::start();
-    let redlock = client(&server);
-    let guard = redlock.setnx_lock("foo").ttl(Duration::from_secs(1)).await.unwrap();
-    let before = scripts(&server);
-    let error = tokio::time::timeout(Duration::from_secs(1) + SLACK, guard.lost()).await.unwrap();
-    assert_eq!(error.reason(), Some(LostReason::Expired));
-    assert!(!guard.is_held() && guard.remaining() == Duration::ZERO);
-    assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
-    eventually("the release is sent all the same", || server.get("foo").is_none());
-    assert_lost(guard.release().await, LostReason::Expired);
-    assert_eq!(scripts(&server) - before, 1);
 }
 
 #[tokio::test]
@@ -271,16 +116,6 @@ fn the_blocking_face_works_with_and_without_a_runtime() {
 }
 
 #[tokio::test]
-async fn memory_has_it_too() {
-    let redlock = Redlock::new("memory://setnx").unwrap();
-    let guard = redlock.setnx_lock("foo").await.unwrap();
-    assert!(redlock.setnx_lock("foo").try_acquire().await.unwrap().is_none());
-    assert!(redlock.lock("foo").try_acquire().await.unwrap().is_none());
-    guard.release().await.unwrap();
-    assert!(redlock.lock("foo").try_acquire().await.unwrap().is_some());
-}
-
-#[tokio::test]
 async fn it_is_for_one_node_without_renewal() {
     let (server, other) = (Server::start(), Server::start());
     let several = Redlock::new([server.url(), other.url()]).unwrap();
@@ -312,40 +147,6 @@ fn a_node_that_restarted_grants_later() {
     assert!(runtime.block_on(lock.try_acquire()).unwrap().is_some());
 }
 
-#[tokio::test]
-async fn a_try_that_a_frozen_node_answers_late_is_released() {
-    let server = Server::start();
-    let redlock = client(&server);
-    redlock.setnx_lock("warm-up").await.unwrap().release().await.unwrap();
-    let before = (executed(&server, "set"), executed(&server, "del"));
-    server.freeze();
-    let lock = redlock.setnx_lock("foo").ttl(LONG).node_timeout(Duration::from_millis(200));
-    let error = lock.try_acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    server.thaw();
-    eventually("it was granted, and released", || {
-        (executed(&server, "set"), executed(&server, "del")) == (before.0 + 1, before.1 + 1)
-    });
-    assert_eq!(server.get("foo"), None);
-}
-
-#[tokio::test]
-async fn a_cancelled_try_is_released_when_its_answer_comes() {
-    let server = Server::builder().tcp(true).start();
-    let proxy = Proxy::to(&server);
-    let lock = behind(&proxy).await;
-    let before = scripts(&server);
-    proxy.hold_requests();
-    {
-        let mut acquire = pin!(lock.acquire());
-        assert!(acquire.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        eventually("it is sent", || proxy.requests_waiting() > 0);
-    }
-    proxy.let_go();
-    eventually("it was granted, and released", || scripts(&server) == before + 2);
-    assert_eq!(server.get("foo"), None);
-}
-
 #[test]
 fn a_key_whose_grant_nobody_heard_is_left_to_its_expiry() {
     let server = Server::builder().tcp(true).start();
@@ -363,36 +164,6 @@ fn a_key_whose_grant_nobody_heard_is_left_to_its_expiry() {
     let left = Duration::from_millis(number(&server, &["PTTL", "foo"]).try_into().unwrap());
     assert!(left <= LONG + WHOLE_SECONDS, "{left:?}");
     assert_eq!(executed(&server, "del"), deleted);
-}
-
-/// Whoever took the key after a release must not lose it to a second one.
-#[test]
-fn a_release_that_is_not_confirmed_is_not_sent_again() {
-    for broken in [false, true] {
-        let server = Server::builder().tcp(true).start();
-        let proxy = Proxy::to(&server);
-        let runtime = runtime();
-        let lock = runtime.block_on(behind(&proxy));
-        let guard = runtime.block_on(lock.acquire()).unwrap();
-        let before = scripts(&server);
-        proxy.hold_replies();
-        let release = runtime.spawn(guard.release());
-        eventually("it is executed", || server.get("foo").is_none());
-        let successor = client(&server).setnx_lock("foo").ttl(LONG);
-        let successor = runtime.block_on(successor.acquire()).unwrap();
-        if broken {
-            proxy.reset();
-        }
-        let error = runtime.block_on(release).unwrap().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.to_string().contains("once only"), "{error}");
-        proxy.let_go();
-        // A call later on the same connection, or on the next one, has its answer after anything that was sent before.
-        let _kept = runtime.block_on(Redlock::new(proxy.url()).unwrap().setnx_lock("bar").acquire()).unwrap();
-        assert_eq!(scripts(&server) - before, 3, "the release, and two acquires");
-        successor.check().unwrap();
-        assert!(server.get("foo").is_some());
-    }
 }
 
 #[test]
