@@ -104,6 +104,7 @@ def run(tmp_path: Path) -> Run:
         run.tally.acquired[language] = 100
         run.tally.seconds[run.start_ns // 10**9 + 3, language] = 100
         run.tally.by_shape.update((shape, language) for shape in SHAPES)
+        run.tally.attached[language, "released"] = 1
     return run
 
 
@@ -337,6 +338,7 @@ def test_what_nobody_judged_is_not_good(run: Run) -> None:
         (lambda run: setattr(run.tally, "lost_updates", 1), "store"),
         (lambda run: run.tally.acquired.pop("Node"), "every language acquired"),
         (lambda run: run.tally.by_shape.pop(("term", "Node")), "every shape acquired"),
+        (lambda run: run.tally.attached.pop(("Node", "released")), "every language attached"),
         (lambda run: run.done.clear(), "every kind of trouble"),
     ],
 )

@@ -142,7 +142,7 @@ impl Listing {
     /// Those of [`LockListing::next`].
     pub(crate) async fn page(self: &Arc<Self>) -> Result<Vec<LockView>, Error> {
         if self.pid != Pid::now() {
-            return Err(Error::invalid("this listing was begun before the fork; list the locks anew in the child"));
+            return Err(Error::invalid("this listing was made before the fork; make another one in the child"));
         }
         let listing = Arc::clone(self);
         self.client.somewhere(async move { listing.page_here().await }).await
