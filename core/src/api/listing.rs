@@ -362,6 +362,8 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use harness::Server;
 
     use super::*;
@@ -488,7 +490,7 @@ mod tests {
         let mut held = redlock.list_locks("*");
         let (mut names, mut patience) = (HashSet::new(), Duration::from_millis(1));
         while names.len() < 2_000 {
-            let Ok(view) = tokio::time::timeout(patience, held.next()).await else {
+            let Some(view) = Clock::System.timeout(patience, pin!(held.next())).await else {
                 patience *= 2;
                 continue;
             };

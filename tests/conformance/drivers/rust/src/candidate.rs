@@ -16,7 +16,7 @@ use crate::json::now_ns;
 const POLL: Duration = Duration::from_millis(5);
 
 /// The ttl of a detached term.
-const DETACHED: Duration = Duration::from_mins(1);
+const DETACHED: Duration = Duration::from_secs(60);
 
 pub(crate) struct Candidate {
     pub(crate) election: Election,

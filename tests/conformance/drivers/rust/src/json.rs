@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 /// A line of the suite; an op has some of the fields.
 #[derive(Default, Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of some request")]
 pub(crate) struct Request {
     pub(crate) id: u64,
     pub(crate) op: String,
