@@ -21,6 +21,9 @@ use crate::protocol::shape::{Names, Shape};
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::future::join_all;
 
+/// How many releases of a client that closes are under way at once.
+const AT_ONCE: usize = 256;
+
 /// The state that a client and its locks share.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -170,12 +173,24 @@ fn released(process: &Process, releases: Vec<Releasing>, limit: Duration) -> one
     process.background.spawn(async move {
         tokio::select! {
             biased;
-            _ = join_all(releases) => {}
+            () = in_turns(releases) => {}
             () = clock.sleep(limit) => {}
         }
         let _ = sender.send(());
     });
     receiver
+}
+
+/// Runs `releases` to their ends, no more at once than nodes answer within the time of each.
+async fn in_turns(releases: Vec<Releasing>) {
+    let mut left = releases.into_iter();
+    loop {
+        let some: Vec<_> = left.by_ref().take(AT_ONCE).collect();
+        if some.is_empty() {
+            return;
+        }
+        join_all(some).await;
+    }
 }
 
 impl ProcessLocal {
@@ -185,5 +200,35 @@ impl ProcessLocal {
 
     fn set(&self) -> MutexGuard<'_, Option<Arc<NodeSet>>> {
         self.set.lock().expect("no panic while holding this")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::pin::pin;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Context;
+
+    use super::*;
+    use crate::sys::future::idle_waker;
+
+    #[test]
+    fn a_client_with_many_locks_releases_them_in_turns() {
+        for (hanging, expected) in [(None, 3 * AT_ONCE), (Some(1), AT_ONCE), (Some(AT_ONCE), 2 * AT_ONCE)] {
+            let begun = Arc::new(AtomicUsize::new(0));
+            let release = |turn| -> Releasing {
+                let begun = Arc::clone(&begun);
+                Box::pin(async move {
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    if hanging == Some(turn) {
+                        pending::<()>().await;
+                    }
+                })
+            };
+            let mut releases = pin!(in_turns((0..3 * AT_ONCE).map(release).collect()));
+            let is_over = releases.as_mut().poll(&mut Context::from_waker(idle_waker())).is_ready();
+            assert_eq!((is_over, begun.load(Ordering::Relaxed)), (hanging.is_none(), expected));
+        }
     }
 }
