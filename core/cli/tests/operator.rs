@@ -1,5 +1,6 @@
 //! The commands for operators, by the real program on real servers: which right is missing, where a slot is on its way,
 //! and names that are not for the eye.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fmt::Write;
 use std::process::{Command, Output};

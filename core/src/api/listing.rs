@@ -309,12 +309,14 @@ impl Walk {
     }
 
     /// Returns the servers that were not walked through to the end, and why.
+    #[must_use]
     pub fn unscanned(&self) -> Vec<NodeAnswer> {
         self.failed.iter().map(|(node, why)| why.of_node(node.clone())).collect()
     }
 
     /// Returns why names that a quorum of nodes knows may be missing; `None` if there are none. A name is missing if its
     /// nodes may all be among the servers that failed.
+    #[must_use]
     pub fn incomplete(&self) -> Option<Error> {
         let failed = self.failed.len();
         let refused: Vec<_> = self.failed.iter().filter(|(_, why)| matches!(why, Failure::Forbidden(_))).collect();

@@ -129,8 +129,8 @@ impl LockObject {
     /// # Errors
     ///
     /// `invalid_argument` for a wrong name or option.
-    pub fn new<Kind>(lock: Lock<Kind>) -> Result<Arc<Self>, Error> {
-        let object = Self::of(Origin::Lock(Box::new(lock.fixed())), false);
+    pub fn new(lock: impl Into<Lock<Fixed>>) -> Result<Arc<Self>, Error> {
+        let object = Self::of(Origin::Lock(Box::new(lock.into())), false);
         object.context(Pid::now(), None)?;
         Ok(object)
     }

@@ -231,7 +231,9 @@ impl Store {
                 if let Some((owners, Some(expires))) = self.owners(lock) {
                     let left = shared::score(*expires / shared::MILLISECOND) - shared::score(now / shared::MILLISECOND);
                     let last = owners.ends().map(|(end, _)| end).next_back();
-                    last.into_iter().for_each(|end| owners.remove_up_to(end - left));
+                    if let Some(end) = last {
+                        owners.remove_up_to(end - left);
+                    }
                 }
             }
             (Fault::EndsByTime, Shape::Shared, _) => {
@@ -272,7 +274,7 @@ impl Store {
             (Fault::LeaveLengthens, _, Action::Leave { .. }) if !matches!(reply, Reply::Deleted { .. }) => {
                 self.copy(lock, before.entry(lock).cloned());
             }
-            (Fault::RestoreBlindly | Fault::RestoreFirst, ..) | (Fault::FloorOfFirst, ..)
+            (Fault::RestoreBlindly | Fault::RestoreFirst | Fault::FloorOfFirst, ..)
                 if matches!(reply, Reply::Refused | Reply::Held { .. }) =>
             {
                 request.keys.each().for_each(|keys| self.copy(&keys.fence, before.entry(&keys.fence).cloned()));
@@ -350,7 +352,9 @@ impl Store {
                 if let Some((owners, _)) = self.owners(lock) {
                     let all: Vec<_> = owners.ends().map(|(end, member)| (end, member.to_vec())).collect();
                     let last = all.iter().map(|(end, _)| *end).max().unwrap_or(period.end);
-                    all.iter().for_each(|(_, member)| owners.put(last, member));
+                    for (_, member) in &all {
+                        owners.put(last, member);
+                    }
                 }
             }
             _ => {}

@@ -80,9 +80,9 @@ impl Record {
             (SUCCESS, "When a run of the command last ended with status 0.", success),
         ];
         let metrics = metrics.into_iter().filter_map(|(name, help, value)| Some((name, help, value?)));
-        metrics
-            .map(|(name, help, value)| format!("# HELP {name} {help}\n# TYPE {name} gauge\n{}{value}\n", sample(name)))
-            .collect()
+        let line =
+            |(name, help, value)| format!("# HELP {name} {help}\n# TYPE {name} gauge\n{}{value}\n", sample(name));
+        metrics.map(line).collect::<Vec<_>>().concat()
     }
 }
 
