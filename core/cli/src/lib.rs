@@ -60,7 +60,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ! {
     std::process::exit(run(args))
 }
 
-/// Runs the program and returns the status with which the process has to end, after [`shutdown`](redlock::shutdown).
+/// Runs the program and returns the status with which the process has to end, after [`shutdown`].
 #[must_use]
 pub fn run(args: impl IntoIterator<Item = OsString>) -> i32 {
     let args: Vec<_> = args.into_iter().collect();

@@ -170,7 +170,7 @@ impl Tick {
 const TICK: Duration = Duration::from_millis(250);
 
 /// An alarm at an instant of the suspend-aware clock. After a suspend it rings as soon as the machine runs again on
-/// Linux, elsewhere within [`TICK`] of that. It serves one runtime, in which it is made.
+/// Linux, elsewhere within `TICK` of that. It serves one runtime, in which it is made.
 #[derive(Debug)]
 pub struct Alarm {
     clock: Clock,
