@@ -483,7 +483,7 @@ fn tokens() {
         // Rights that go while it is held.
         let guard = lock.acquire().await.unwrap();
         tokens.push(token(&mut admin));
-        redis::cmd("ACL").arg(&["SETUSER", "default", "-pexpire", "-del"]).exec(&mut admin).unwrap();
+        redis::cmd("ACL").arg(&["SETUSER", "default", "-@write"]).exec(&mut admin).unwrap();
         seen.error(&guard.extend_for(Duration::from_secs(5)).await.unwrap_err());
         seen.error(&guard.release().await.unwrap_err());
         redis::cmd("ACL").arg(&["SETUSER", "default", "allcommands"]).exec(&mut admin).unwrap();

@@ -23,7 +23,6 @@ from support.clock import until
 from support.servers import User
 from test_asyncio import eventually
 from test_cooperative import NAMES, PATCH
-from test_stats import KINDS
 
 import redlock
 from redlock import _cooperative, blocking, otel
@@ -531,6 +530,7 @@ def test_no_secret_is_exported(name: str) -> None:
 
 # --- metrics ---
 
+KINDS = {name: metric.kind for name, metric in redlock.stats().items()}
 NAMES_OF_INSTRUMENTS = {
     *(name for name, kind in KINDS.items() if kind != "histogram"),
     *(f"{name}_{part}" for name, kind in KINDS.items() if kind == "histogram" for part in ("bucket", "sum", "count")),

@@ -144,8 +144,9 @@ mod tests {
         let wrong = lock.clone().max_hold(Duration::from_millis(1)).acquire().await.unwrap_err();
         let failure = Failure::from(wrong);
         assert_eq!(failure.exit, Exit::USAGE);
-        assert!(failure.message.is_some_and(|message| message.starts_with("--max-hold is ")));
+        let message = failure.message.unwrap_or_default();
+        assert!(message.starts_with(r#"lock "spelled": --max-hold is "#), "{message}");
         let held_too_long = lock.max_hold(Duration::from_secs(1)).run(async |_| pending::<()>().await).await;
-        assert_eq!(spelled(&held_too_long.unwrap_err()), "the lock reached --max-hold");
+        assert_eq!(spelled(&held_too_long.unwrap_err()), r#"lock "spelled": the lock reached --max-hold"#);
     }
 }

@@ -108,6 +108,7 @@ impl LockListing {
 }
 
 /// A listing as pages, which the bindings hand on.
+#[doc(hidden)]
 pub struct Listing {
     client: Redlock,
     pattern: Box<[u8]>,

@@ -534,6 +534,7 @@ fn nothing_else_is_public() {
         include_str!("../../src/api/election.rs"),
         include_str!("../../src/api/guard.rs"),
         include_str!("../../src/api/inspect.rs"),
+        include_str!("../../src/api/listing.rs"),
         include_str!("../../src/api/lock.rs"),
         include_str!("../../src/api/operator.rs"),
         include_str!("../../src/api/setnx.rs"),

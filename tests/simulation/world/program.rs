@@ -105,8 +105,9 @@ pub struct Runtime(Arc<Host>);
 
 impl Runtime {
     fn new(time: &Time) -> Self {
-        // Never driven: it only lends its name, and its place as the current one.
-        let name = tokio::runtime::Builder::new_current_thread().build().expect("a runtime without any driver");
+        // Never driven: it only lends its name, and its place as the current one. A runtime without timers is refused.
+        let name =
+            tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime without sockets");
         let host = Arc::new(Host { time: time.clone(), name: Some(name), life: Mutex::default() });
         simulated::enter(host.handle(), Arc::clone(&host) as Arc<dyn StandIn>);
         Self(host)
