@@ -385,11 +385,9 @@ export class Redlock {
    * ```
    */
   election(name: string | Uint8Array, options?: ElectionOptions): Election {
-    const term = (name: string | Uint8Array, own: LockOptions): Lock => {
-      const right = checkedName(name);
-      return Lock.of(this.#ofTerms.of(right, own), right, this.#provider);
-    };
-    return Election.of(this, name, options, term);
+    const term = (name: string | Uint8Array, own: LockOptions): Lock =>
+      Lock.of(this.#ofTerms.of(name, own), name, this.#provider);
+    return Election.of(this, checkedName(name), options, term);
   }
 
   /**

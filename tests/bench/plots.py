@@ -94,7 +94,7 @@ class Panel:
             found = [m * 10.0**d for d in decades for m in step if self.low <= m * 10.0**d <= self.high]
             if len(found) > 1:
                 break
-        every = math.ceil(len(found) * 56 / (self.right - self.left))
+        every = max(1, math.ceil(len(found) * 56 / (self.right - self.left)))
         return found[::every]
 
     def drawn(self, bottom: float, limits: Sequence[str]) -> Iterator[str]:
