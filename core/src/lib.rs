@@ -116,7 +116,7 @@
 )]
 #![forbid(unsafe_code)]
 #![cfg_attr(
-    not(all(feature = "__simulation", feature = "testing")),
+    not(feature = "__simulation"),
     allow(
         dead_code,
         reason = "what only one feature calls stands beside what it calls, and all are built together in tests"
@@ -141,7 +141,7 @@ mod options;
 mod process;
 mod protocol;
 mod sys;
-#[cfg(any(feature = "testing", feature = "__simulation"))]
+#[cfg(feature = "testing")]
 pub mod testing;
 
 #[cfg(feature = "blocking")]
