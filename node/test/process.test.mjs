@@ -144,14 +144,15 @@ test("servers that go down under held locks and pending calls are no unhandled r
       await redlock.lock("unheard", short).acquire();
       const { signal } = await redlock.lock("held", short).acquire();
       const told = () => new Promise((resolve) => signal.addEventListener("abort", resolve));
-      let bodies = 0;
+      const begins = [];
+      const begun = [0, 1].map(() => new Promise((resolve) => begins.push(resolve)));
       const failing = redlock.lock("failing", short).using(async () => {
-        bodies += 1;
+        begins[0]();
         await told();
         throw new Error("mine");
       });
       const heard = redlock.lock("told", short).using((signal) => {
-        bodies += 1;
+        begins[1]();
         return new Promise((resolve) => signal.addEventListener("abort", resolve));
       });
       const outcomes = [failing, heard].map((work) => work.catch((error) => error));
@@ -159,7 +160,7 @@ test("servers that go down under held locks and pending calls are no unhandled r
       const controller = new AbortController();
       const waits = [redlock.lock("held").acquire({ signal: controller.signal }), redlock.lock("held").acquire({ timeout: 1_500 })];
       for (const wait of waits) outcomes.push(wait.catch((error) => error));
-      while (bodies < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+      await Promise.all(begun);
       console.log("held");
       await told();
       controller.abort(new Error("aborted"));

@@ -1,4 +1,4 @@
-//! The command line: the program `redlock`, and the functions behind it for other launchers. These are no public API.
+//! The command line: the program `redlock`, and the functions behind it for other launchers. These are not public API.
 //!
 //! It parses, calls the public API of `redlock-core` and what that shares with the bindings, and prints. `redlock run` is
 //! the one command with a life of its own: see `run`.

@@ -231,16 +231,22 @@ impl Lock {
     /// Makes the lock shared: many readers may have it at once, but none of them together with a writer; see
     /// [`crate::Lock::shared`].
     pub fn shared(self) -> Lock<Fixed> {
-        let shape = self.shape.clone().shared();
-        Lock { shape, ..self.fixed() }
+        let lock = self.fixed();
+        Lock { shape: lock.shape.shared(), ..lock }
     }
 }
 
 impl<Kind> Lock<Kind> {
     crate::api::setters::option_setters!();
 
-    /// Returns the same lock without its kind.
-    fn fixed(&self) -> Lock<Fixed> {
+    /// Returns this lock without its kind.
+    fn fixed(self) -> Lock<Fixed> {
+        let Self { session, shape, options, kind: _ } = self;
+        Lock { session, shape, options, kind: PhantomData }
+    }
+
+    /// Returns a copy without its kind.
+    fn copied(&self) -> Lock<Fixed> {
         let Self { session, shape, options, kind: _ } = self;
         Lock { session: Arc::clone(session), shape: shape.clone(), options: options.clone(), kind: PhantomData }
     }
@@ -273,7 +279,7 @@ impl<Kind> Lock<Kind> {
     ///
     /// `unavailable`, `forbidden` or `invalid_argument`.
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        none_if_denied(self.fixed().timeout(Duration::ZERO).acquire())
+        none_if_denied(self.copied().timeout(Duration::ZERO).acquire())
     }
 
     /// Asks the nodes whether the lock is held by anybody; see [`crate::Lock::is_locked`].

@@ -112,19 +112,25 @@ impl<Kind> Lock<Kind> {
     /// Makes the lock shared, of whatever kind it is; what cannot be is refused by the acquire. Hidden: for the bindings.
     #[doc(hidden)]
     pub fn sharing(self) -> Lock<Fixed> {
-        let shape = self.shape.clone().shared();
-        Lock { shape, ..self.fixed() }
+        let lock = self.fixed();
+        Lock { shape: lock.shape.shared(), ..lock }
     }
 
-    /// Returns the same lock without its kind.
-    pub(crate) fn fixed(&self) -> Lock<Fixed> {
+    /// Returns this lock without its kind.
+    fn fixed(self) -> Lock<Fixed> {
+        let Self { session, shape, options, kind: _ } = self;
+        Lock { session, shape, options, kind: PhantomData }
+    }
+
+    /// Returns a copy without its kind.
+    fn copied(&self) -> Lock<Fixed> {
         let Self { session, shape, options, kind: _ } = self;
         Lock { session: Arc::clone(session), shape: shape.clone(), options: options.clone(), kind: PhantomData }
     }
 
     /// Returns the lock to acquire anew, of one that attaches.
     pub(crate) fn anew(&self) -> Lock<Fixed> {
-        Lock { shape: self.shape.anew(), ..self.fixed() }
+        Lock { shape: self.shape.anew(), ..self.copied() }
     }
 
     pub(crate) fn session(&self) -> &Session {
@@ -189,7 +195,7 @@ impl<Kind> Lock<Kind> {
     ///
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        none_if_denied(self.fixed().timeout(Duration::ZERO).acquire().await)
+        none_if_denied(self.copied().timeout(Duration::ZERO).acquire().await)
     }
 
     /// Asks the nodes whether the lock is held by anybody, this program included: whether an acquire would have to wait

@@ -46,7 +46,7 @@ impl Record {
         self.acquired = Some(self.clock.now());
     }
 
-    /// Writes the file for a lock of these names. That it cannot be written is no failure of the command.
+    /// Writes the file for a lock of these names. The command has not failed if it cannot be written.
     pub(super) fn write(&self, file: &Path, names: &[OsString], result: &Result<Exit, Failure>) {
         let exit = match result {
             Ok(exit) => exit.code(),

@@ -1,9 +1,9 @@
-//! DELIFEQ: the release of a held lock without a script, for half of the server's time.
+//! DELIFEQ: the release of a held lock without a script, which takes the server less time.
 //!
 //! Valkey has it from 9.0 on. It deletes the lock key if its value is exactly what the node has granted. GETDEL follows in
 //! the same write, and ends the count of the waiters. `release.lua` judges everything but a deletion: an absent key,
-//! another's and the own one with another fence look alike, and the command may be refused. GETDEL has ended the count all
-//! the same. If that was the count of another's waiters, they are counted again within 4 s.
+//! another's and the own one with another fence look alike, and the command may be refused. GETDEL has ended the count in
+//! any case. If that was the count of another's waiters, they are counted again within 4 s.
 //!
 //! A connection on which the command is refused does not send it again. Nor do the node's next connections for a minute,
 //! also after a hang-up instead of the first answer: some proxies hang up on what they do not know.
