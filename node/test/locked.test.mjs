@@ -17,7 +17,7 @@ const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 test("each call runs under a fresh lock", async () => {
   const running = [];
   let most = 0;
-  const work = redlock.locked(fresh(), undefined, async (amount) => {
+  const work = redlock.locked(fresh(), async (amount) => {
     running.push(amount);
     most = Math.max(most, running.length);
     await pause(20);
@@ -55,7 +55,7 @@ test("the name comes from the arguments", async () => {
 test("the function keeps its this, its errors and its values", async () => {
   const account = {
     balance: 7,
-    read: redlock.locked(fresh(), undefined, function read() {
+    read: redlock.locked(fresh(), function read() {
       return this.balance;
     }),
   };
@@ -148,7 +148,8 @@ test("wrong arguments are refused before the first call", async () => {
       ),
     () => redlock.locked("foo", { skipIfHeld: 1 }, () => 1),
     () => redlock.locked("foo", { skip: true }, () => 1),
-    () => redlock.locked("foo", () => 1),
+    () => redlock.locked("foo", () => 1, {}),
+    () => redlock.locked("foo"),
     () => redlock.locked("", undefined, () => 1),
     () => redlock.locked([], undefined, () => 1),
     () => redlock.locked(["a", 1], undefined, () => 1),

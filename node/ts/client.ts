@@ -396,7 +396,7 @@ export class Redlock {
    * @throws {@link LockInvalidArgument}: a wrong name or option, or a closed client.
    */
   get locked(): Locked {
-    return (name: unknown, options: unknown, fn: unknown) => wrap(() => this, name, options, fn);
+    return (name: unknown, ...rest: unknown[]) => wrap(() => this, name, ...rest);
   }
 
   /**

@@ -144,7 +144,7 @@ export function election(name: string | Uint8Array, options?: ElectionOptions): 
  * const nightly = locked("cron:nightly", { skipIfHeld: true }, report);
  * ```
  */
-export const locked: Locked = (name: unknown, options: unknown, fn: unknown) => wrap(shared, name, options, fn);
+export const locked: Locked = (name: unknown, ...rest: unknown[]) => wrap(shared, name, ...rest);
 
 /**
  * Shows whose lock this name is, and what every node of the default client has; see {@link Redlock.inspect}.

@@ -30,6 +30,10 @@ type Named = string | Uint8Array | readonly (string | Uint8Array)[];
 export interface Locked {
   <A extends unknown[], R, T>(
     name: NameOf<A>,
+    fn: (this: T, ...args: A) => R,
+  ): (this: T, ...args: A) => Promise<Awaited<R>>;
+  <A extends unknown[], R, T>(
+    name: NameOf<A>,
     options: LockedOptions & { readonly skipIfHeld?: false | undefined; readonly passLock: true },
     fn: (this: T, lock: Lock, ...args: A) => R,
   ): (this: T, ...args: A) => Promise<Awaited<R>>;
@@ -68,10 +72,9 @@ type Call = (this: unknown, ...args: unknown[]) => unknown;
  * @internal
  */
 // biome-ignore lint/suspicious/noExplicitAny: the overloads of `Locked` say what it returns.
-export function wrap(client: () => Client, name: unknown, options: unknown, fn: unknown): any {
-  if (typeof fn !== "function") {
-    throw new LockInvalidArgument("locked(name, options, fn) takes the function last; without options, pass undefined");
-  }
+export function wrap(client: () => Client, name: unknown, ...rest: unknown[]): any {
+  const [options, fn] = rest.length === 1 ? [undefined, rest[0]] : rest;
+  if (typeof fn !== "function") throw new LockInvalidArgument("locked(name, options, fn) takes the function last");
   const kinds = { ...NAME_OPTIONS, permits: COUNT, skipIfHeld: BOOLEAN, passLock: BOOLEAN };
   const given = checked(options as LockedOptions | undefined, kinds, "{ ttl: 10_000, skipIfHeld: true }") ?? {};
   const { permits, skipIfHeld = false, passLock = false, ...own } = given;

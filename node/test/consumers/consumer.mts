@@ -120,7 +120,7 @@ const connection: { host: string; port: number; maxRetriesPerRequest: null } = {
 const theirs: RedisClient = { options: connection };
 for (const nodes of [connection, theirs, ["memory://a", theirs], { host: "localhost", password: "p", tls: {} }])
   new Redlock(nodes).close();
-const double: (amount: number) => Promise<number> = locked("double", undefined, (amount: number) => 2 * amount);
+const double: (amount: number) => Promise<number> = locked("double", (amount: number) => 2 * amount);
 const once: boolean = Date.now() > 0;
 const perhaps: () => Promise<string | undefined> = redlock.locked("cron", { skipIfHeld: once }, async () => "done");
 const passed: (n: number) => Promise<number | undefined> = redlock.locked(
