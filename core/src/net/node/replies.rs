@@ -1,8 +1,8 @@
 //! Replies, read from bytes in whatever pieces they arrive. Pure.
 
-use std::io::{self, ErrorKind, Read};
+use std::mem;
 
-use redis::{Parser, Value};
+use redis::{Value, parse_redis_value};
 
 /// The most bytes of one reply. INFO has about 10 KB, and CLUSTER NODES 200 bytes for each server of the cluster.
 const LONGEST: usize = 1 << 20;
@@ -10,10 +10,8 @@ const LONGEST: usize = 1 << 20;
 /// The replies on one connection.
 #[derive(Default)]
 pub(super) struct Replies {
-    /// Keeps what it has read of a reply that is not complete.
-    parser: Parser,
-    /// The number of bytes since the last complete reply, at least.
-    incomplete: usize,
+    /// What has arrived of a reply that is not complete.
+    begun: Vec<u8>,
 }
 
 /// The error of bytes that are not a reply, or of a reply that is too long.
@@ -23,42 +21,67 @@ pub(super) struct Malformed;
 impl Replies {
     /// Reads the bytes that arrived next, and calls `replied` with each reply that is complete by then.
     pub(super) fn read(&mut self, bytes: &[u8], mut replied: impl FnMut(Value)) -> Result<(), Malformed> {
-        let mut arrived = Arrived { bytes, is_over: false };
-        self.incomplete += bytes.len();
-        loop {
-            match self.parser.parse_value(&mut arrived) {
-                Ok(reply) => {
-                    self.incomplete = arrived.bytes.len();
-                    replied(reply);
-                }
-                Err(_) if arrived.is_over && self.incomplete <= LONGEST => return Ok(()),
-                Err(_) => return Err(Malformed),
-            }
+        let mut begun = mem::take(&mut self.begun);
+        let mut rest = bytes;
+        if !begun.is_empty() {
+            begun.extend_from_slice(bytes);
+            rest = &begun;
         }
+        while let Some(end) = end(rest)? {
+            let (reply, next) = rest.split_at(end);
+            replied(short(reply).map_or_else(|| parse_redis_value(reply), Ok).map_err(|_| Malformed)?);
+            rest = next;
+        }
+        if rest.len() > LONGEST {
+            return Err(Malformed);
+        }
+        self.begun = rest.to_vec();
+        Ok(())
     }
 }
 
-/// Bytes after which others will come.
-struct Arrived<'a> {
-    bytes: &'a [u8],
-    /// Whether the parser has asked for more of them.
-    is_over: bool,
+/// Returns where the reply at the front ends; `None` if its end has not arrived.
+fn end(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+    let (mut end, mut missing) = (0, 1_usize);
+    while missing > 0 {
+        let rest = bytes.get(end..).unwrap_or_default();
+        let Some(kind) = rest.first() else { return Ok(None) };
+        let has_number = b"$!=*~>%|".contains(kind);
+        if !has_number && !b"+-:_#,(".contains(kind) {
+            return Err(Malformed);
+        }
+        let Some(line) = rest.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
+        end += line + 2;
+        missing -= 1;
+        if !has_number {
+            continue;
+        }
+        let number = str::from_utf8(&rest[1..line]).ok().and_then(|digits| digits.parse::<i64>().ok());
+        // Below zero it is nil.
+        let Ok(number) = usize::try_from(number.ok_or(Malformed)?) else { continue };
+        match kind {
+            b'$' | b'!' | b'=' => end = end.saturating_add(number).saturating_add(2),
+            b'%' => missing = missing.saturating_add(number.saturating_mul(2)),
+            b'|' => missing = missing.saturating_add(number.saturating_mul(2)).saturating_add(1),
+            _ => missing = missing.saturating_add(number),
+        }
+    }
+    Ok(Some(end).filter(|end| *end <= bytes.len()))
 }
 
-impl Read for Arrived<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.bytes.is_empty() {
-            self.is_over = true;
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        self.bytes.read(buffer)
+/// Reads a number or nil, which nearly every script replies: the crate's parser clears 8 KB for each reply.
+fn short(reply: &[u8]) -> Option<Value> {
+    match reply {
+        b"$-1\r\n" | b"_\r\n" => Some(Value::Nil),
+        [b':', digits @ .., b'\r', b'\n'] => str::from_utf8(digits).ok()?.parse().ok().map(Value::Int),
+        _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use redis::PushKind;
+    use redis::{PushKind, VerbatimFormat};
 
     use super::*;
 
@@ -75,7 +98,8 @@ mod tests {
 
     const STREAM: &[u8] =
         b":0\r\n+OK\r\n*5\r\n$0\r\n\r\n:-1\r\n$3\r\na\r\n\r\n*0\r\n_\r\n>2\r\n+invalidate\r\n*1\r\n$3\r\n\
-        foo\r\n$-1\r\n%1\r\n$4\r\nrole\r\n+master\r\n-NOSCRIPT No matching script.\r\n$12\r\nhello\r\nworld\r\n:7\r\n";
+        foo\r\n$-1\r\n%1\r\n$4\r\nrole\r\n+master\r\n-NOSCRIPT No matching script.\r\n$12\r\nhello\r\nworld\r\n\
+        ~1\r\n#t\r\n=7\r\ntxt:abc\r\n,1.5\r\n|1\r\n+a\r\n:1\r\n:5\r\n:7\r\n";
 
     fn expected() -> Vec<Value> {
         let text = |text: &[u8]| Value::BulkString(text.to_vec());
@@ -89,6 +113,13 @@ mod tests {
             Value::Map(vec![(text(b"role"), Value::SimpleString("master".into()))]),
             whole[0].clone(),
             text(b"hello\r\nworld"),
+            Value::Set(vec![Value::Boolean(true)]),
+            Value::VerbatimString { format: VerbatimFormat::Text, text: "abc".into() },
+            Value::Double(1.5),
+            Value::Attribute {
+                data: Box::new(Value::Int(5)),
+                attributes: vec![(Value::SimpleString("a".into()), Value::Int(1))],
+            },
             Value::Int(7),
         ]
     }
@@ -121,7 +152,8 @@ mod tests {
         for wrong in ["hello\r\n", ":\r\n", ":one\r\n", "$x\r\n", "*1\r\nx\r\n", "?\r\n", ">1\r\n:1\r\n", "#x\r\n"] {
             assert_eq!(read([b":1\r\n", wrong.as_bytes()]), (vec![Value::Int(1)], Err(Malformed)), "{wrong:?}");
         }
-        assert_eq!(read(["*1\r\n".repeat(2_000).as_bytes()]).1, Err(Malformed));
+        assert_eq!(read(["*1\r\n".repeat(2_000).as_bytes(), b":1\r\n"]).1, Err(Malformed));
+        assert_eq!(read([&b"\x15"[..]]).1, Err(Malformed), "an alert of TLS has no end");
     }
 
     #[test]
