@@ -36,8 +36,8 @@ UNEXPECTED = "sent an unexpected reply; is this a Redis or Valkey server?"
 
 def sent(nodes: Cluster) -> set[str]:
     """Returns the optional commands that this server is sent."""
-    lacks = nodes[0].command("COMMAND", "INFO", "DELIFEQ") == [None]
-    return set(OPTIONAL) - ({"DELIFEQ"} if lacks else set())
+    lacks = {word for word in ("DELIFEQ", "DELEX") if nodes[0].command("COMMAND", "INFO", word) == [None]}
+    return set(OPTIONAL) - lacks
 
 
 def use(client: Client, nodes: Cluster, name: str) -> None:
@@ -66,7 +66,7 @@ def test_command_that_is_taken_away(
         use(client, node, name)
         # The second time the server has the scripts.
         use(client, node, name)
-        # Without HELLO the client does not send CLIENT TRACKING, and without INFO no DELIFEQ.
+        # Without HELLO the client does not send CLIENT TRACKING, and without INFO neither DELIFEQ nor DELEX.
         expected = sent(node) & set(commands)
         assert proxy.met.keys() & expected or not expected, "the command was not sent"
 

@@ -367,8 +367,8 @@ impl Node {
         }
     }
 
-    /// Deletes the lock key if its value is what this owner was granted, as DELIFEQ does, or anything at all if the owner
-    /// `is_blind`. Returns whether it has. An owner that `errs` takes another fence for the one that it was granted.
+    /// Deletes the lock key if its value is what this owner was granted, as DELIFEQ and DELEX do, or anything at all if the
+    /// owner `is_blind`. Returns whether it has. An owner that `errs` takes another fence for the one that it was granted.
     pub fn delete_lock(&mut self, owner: u8, errs: bool, is_blind: bool) -> bool {
         let lock = &NAMES[0].lock;
         let Some(value) = self.store.text(self.now, lock) else { return false };

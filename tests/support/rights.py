@@ -10,9 +10,9 @@ from support.servers import Server, User
 
 SECURITY = Path(__file__).parents[2] / ".github" / "SECURITY.md"
 
-# The library names its connections by CLIENT SETINFO, and releases locks by DELIFEQ. Not every server knows these
-# commands, so the page leaves them to the reader. Redis 6.2 does not report subcommands.
-_OPTIONAL = {"client|setinfo", "client", "delifeq"}
+# The library names its connections by CLIENT SETINFO, and releases locks by DELIFEQ or DELEX. Not every server knows
+# these commands, so the page leaves them to the reader. Redis 6.2 does not report subcommands.
+_OPTIONAL = {"client|setinfo", "client", "delifeq", "delex"}
 
 # As the page says of clusters.
 _IN_CLUSTER = ("+cluster|slots", "+asking")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 Part = tuple[float, bytes | None]
 """The delay of some bytes, and the bytes; `None` ends the connection."""
 
-OPTIONAL = ["HELLO", "CLIENT SETINFO", "INFO", "CLIENT TRACKING", "EVALSHA", "DELIFEQ"]
-"""The commands that the library sends and does not need. `DELIFEQ` goes to servers that have it."""
+OPTIONAL = ["HELLO", "CLIENT SETINFO", "INFO", "CLIENT TRACKING", "EVALSHA", "DELIFEQ", "DELEX"]
+"""The commands that the library sends and does not need. `DELIFEQ` and `DELEX` go to servers that have them."""
 
 _IN_PLACE = b"NOTHING\r\n"
 """A command that no server knows. Its reply is an error, for every user and at any time."""

@@ -994,7 +994,7 @@ fn a_lock_is_released_without_a_script_where_the_server_can() {
         (None, Reply::Absent, 1),
     ];
     on_both(|pair| {
-        let (keys, has_it) = (Arc::clone(&pair.keys), pair.server.knows("DELIFEQ"));
+        let (keys, has_it) = (Arc::clone(&pair.keys), ["DELIFEQ", "DELEX"].iter().any(|word| pair.server.knows(word)));
         for (thing, expected, scripts) in &cases {
             pair.clear();
             if let Some(thing) = thing {
@@ -1003,7 +1003,8 @@ fn a_lock_is_released_without_a_script_where_the_server_can() {
             if matches!(expected, Reply::Deleted { .. }) {
                 pair.put(&keys.want, &text("7"), None);
             }
-            let asked = |pair: &Pair| [&["eval", "evalsha"][..], &["delifeq"]].map(|sent| pair.server.asked(sent));
+            let asked =
+                |pair: &Pair| [&["eval", "evalsha"][..], &["delifeq", "delex"]].map(|sent| pair.server.asked(sent));
             let before = asked(pair);
             let release = Action::Release { asks: true, granted: Some((5, label.into())) };
             assert_eq!(pair.ask(0, release), Ok(Ok(expected.clone())), "{thing:?}");

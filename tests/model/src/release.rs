@@ -1,10 +1,10 @@
 //! The release without a script, on one node: two commands, between which anything may happen, and the script where they
 //! have not deleted the key.
 //!
-//! What the node does is the library's own ([`redlock::testing::model::Node`]), and what Valkey says of DELIFEQ and GETDEL.
-//! A has the lock, and releases it: it *deletes* the key if its value is as granted, *ends the count* of those who wait, and
-//! if nothing was deleted *asks the script*. The key may *expire* at any time, B may *acquire* the lock then, and W *asks*
-//! for it and is counted.
+//! What the node does is the library's own ([`redlock::testing::model::Node`]), and what servers say of DELIFEQ, DELEX and
+//! GETDEL. A has the lock, and releases it: it *deletes* the key if its value is as granted, *ends the count* of those who
+//! wait, and if nothing was deleted *asks the script*. The key may *expire* at any time, B may *acquire* the lock then, and
+//! W *asks* for it and is counted.
 
 use std::fmt;
 

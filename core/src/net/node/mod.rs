@@ -16,7 +16,6 @@ use crate::sys::clock::Clock;
 
 #[cfg_attr(not(feature = "cluster"), path = "cluster_off.rs")]
 pub(crate) mod cluster;
-mod delifeq;
 pub(crate) mod endpoint;
 #[cfg(test)]
 #[path = "../../../tests/unit/equality.rs"]
@@ -29,6 +28,7 @@ pub(crate) mod keys;
 pub(crate) mod list;
 #[cfg_attr(not(feature = "memory"), path = "memory_off.rs")]
 pub(crate) mod memory;
+mod native_delete;
 pub(crate) mod pace;
 mod pipeline;
 mod probe;

@@ -18,8 +18,8 @@ use std::time::Duration;
 use redis::{Cmd, PushKind, Value};
 use tokio::runtime::Handle;
 
-use super::delifeq::{self, Delifeq};
 use super::info::{identity, role_of_hello, server_info};
+use super::native_delete::{self, Comparing, NativeDelete};
 use super::pipeline::{Answer, Pipeline, Unasked};
 use super::refusal::{Offence, accepted, during_setup, greeted, is_full, is_unknown, is_unwanted};
 use super::scripts::{ScriptId, command, reply, text};
@@ -62,8 +62,8 @@ pub(crate) struct RedisNode {
     hearing_setup: Mutex<Setup>,
     plain_setup: Mutex<Setup>,
     hashes: Arc<Mutex<Hashes>>,
-    /// From when on new connections use DELIFEQ, in nanoseconds.
-    delifeq_from: Arc<AtomicU64>,
+    /// From when on new connections use the native delete, in nanoseconds.
+    native_delete_from: Arc<AtomicU64>,
 }
 
 /// The way to a node's server.
@@ -162,7 +162,7 @@ impl RedisNode {
             hearing_setup: Mutex::default(),
             plain_setup: Mutex::default(),
             hashes: Arc::default(),
-            delifeq_from: Arc::default(),
+            native_delete_from: Arc::default(),
         }
     }
 
@@ -308,7 +308,7 @@ impl RedisNode {
             next()?;
             next()?;
         }
-        let delifeq = Delifeq::new(&self.delifeq_from, info.as_ref().and_then(text), now);
+        let native_delete = NativeDelete::new(&self.native_delete_from, info.as_ref().and_then(text), now);
         let mut server_info = fetch_info(&inner, info, said, plan).await?;
         if let Some(answer) = tracking {
             server_info.watched = self.is_watched(&answer)?;
@@ -317,7 +317,7 @@ impl RedisNode {
             }
         }
         let is_told = !server_info.identity.run_id.is_empty();
-        let ways = Arc::new(ConnectionState::new(&self.hashes, delifeq, clock, is_told));
+        let ways = Arc::new(ConnectionState::new(&self.hashes, native_delete, clock, is_told));
         server_info.lacks.notifications = wants_notifications && !server_info.watched;
         {
             let hashes = self.hashes.lock().expect("no panic while holding this");
@@ -451,7 +451,7 @@ struct ConnectionState {
     hashes_known: AtomicBool,
     /// The node's knowledge about EVALSHA.
     hashes: Arc<Mutex<Hashes>>,
-    delifeq: Delifeq,
+    native_delete: NativeDelete,
     /// When an extension asks again who the server is, in nanoseconds; never if it did not tell.
     asks_at: AtomicU64,
     /// What it told then, until somebody takes it.
@@ -460,7 +460,7 @@ struct ConnectionState {
 }
 
 impl ConnectionState {
-    fn new(hashes: &Arc<Mutex<Hashes>>, delifeq: Delifeq, clock: &Clock, is_told: bool) -> Self {
+    fn new(hashes: &Arc<Mutex<Hashes>>, native_delete: NativeDelete, clock: &Clock, is_told: bool) -> Self {
         let are_left_out = hashes.lock().expect("no panic while holding this").are_left_out(clock.now());
         let way = if are_left_out { TEXT_ONLY } else { UNKNOWN };
         Self {
@@ -468,7 +468,7 @@ impl ConnectionState {
             hintless: AtomicBool::new(false),
             hashes_known: AtomicBool::new(false),
             hashes: Arc::clone(hashes),
-            delifeq,
+            native_delete,
             asks_at: AtomicU64::new(if is_told { clock.now().after(TOLD_LASTS) } else { Moment::NEVER }.nanos()),
             told: Mutex::default(),
             clock: clock.clone(),
@@ -597,10 +597,10 @@ impl RedisConnection {
         if let Action::Release { granted: Some((fence, label)), asks: true } = &request.action
             && open == OpenSlot::default()
             && request.keys.are_plain()
-            && self.ways.delifeq.is_used()
+            && let Some(comparing) = self.ways.native_delete.command()
             && !self.ways.hintless.load(Ordering::Relaxed)
         {
-            match self.delete(request, *fence, label).await {
+            match self.delete(comparing, request, *fence, label).await {
                 Ok(answer) => return answer,
                 Err(waiting) => ended = waiting,
             }
@@ -679,15 +679,21 @@ impl RedisConnection {
         answer
     }
 
-    /// Releases without a script what was granted with this fence and this label, as [`Delifeq::judge`] says.
-    async fn delete(&self, request: &Request, fence: u64, label: &str) -> Result<Result<Reply, Failure>, u32> {
-        let command = delifeq::delete(&request.keys, &request.token, fence, label);
-        let [deleted, count] = self.inner.ask_both(command, |command| delifeq::end_count(command, &request.keys));
+    /// Releases without a script what was granted with this fence and this label, as [`NativeDelete::judge`] says.
+    async fn delete(
+        &self,
+        comparing: Comparing,
+        request: &Request,
+        fence: u64,
+        label: &str,
+    ) -> Result<Result<Reply, Failure>, u32> {
+        let command = native_delete::delete(comparing, &request.keys, &request.token, fence, label);
+        let [deleted, count] = self.inner.ask_both(command, |command| native_delete::end_count(command, &request.keys));
         let count = count.await;
         if matches!(&count, Ok(Value::ServerError(error)) if error.code() == "NOPERM") {
             self.ways.hintless.store(true, Ordering::Relaxed);
         }
-        self.ways.delifeq.judge(deleted.await, count, self.ways.clock.now())
+        self.ways.native_delete.judge(deleted.await, count, self.ways.clock.now())
     }
 }
 
