@@ -423,9 +423,15 @@ class Client:
         nodes: list[Json] = self.driver.call("diagnose", client=self.handle)["nodes"]
         return nodes
 
+    def start_close(self, limit_ms: int = 2000) -> Call:
+        """Starts to close the client."""
+        return self.driver.start("close", self._closed, client=self.handle, limit_ms=limit_ms)
+
     def close(self, limit_ms: int = 2000) -> None:
         """Closes the client, and waits up to this long for the release of its locks, which it holds no more."""
-        answer = self.driver.call("close", client=self.handle, limit_ms=limit_ms)
+        self.start_close(limit_ms).result()
+
+    def _closed(self, answer: Json) -> None:
         for lock in self._locks:
             if lock.handle in self.driver.held:
                 lock.abandoned(answer)

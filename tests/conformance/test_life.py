@@ -10,8 +10,8 @@ import pytest
 from conformance.conftest import Drivers
 from conformance.driver import FACES, DriverError, LockError, table
 from conformance.history import SLACK_MS
-from conformance.story import Asked
-from support.clock import until
+from conformance.story import Asked, connect_to_all
+from support.clock import now_ns, until
 from support.proxy import Faults, Proxy
 from support.servers import Cluster
 
@@ -22,6 +22,9 @@ SHORT_TTL_MS = 2000
 DENIED_MS = 600
 """A timeout in which a slow machine gets its answers too; without any, it would not know that others have the lock."""
 DRIFT_MS = TTL_MS / 100 + 2
+NODE_TIMEOUT_MS = 100
+SLOW_MS = 1000
+"""Much longer than a release waits for a node."""
 MANY = 100
 SECRET = "the token of another library"
 CANCELLED = 60
@@ -315,3 +318,26 @@ def test_a_client_is_closed_within_its_limit(drivers: Drivers, nodes: Cluster, f
         node.thaw()
     # The background goes on.
     until(lambda: not nodes.has(name), "it is released")
+
+
+@every_face
+def test_a_client_that_has_time_is_closed_when_slow_nodes_have_answered(
+    drivers: Drivers, own_nodes: Cluster, face: str, name: str
+) -> None:
+    client = drivers.start(face).client(own_nodes.urls, node_timeout_ms=NODE_TIMEOUT_MS)
+    connect_to_all(client, own_nodes, name)
+    client.lock(name).acquire()
+    slow = list(own_nodes)[1:]
+    for server in slow:
+        server.freeze()
+    began_ns, closing = now_ns(), client.start_close(limit_ms=TTL_MS)
+
+    def has_waited() -> bool:
+        assert closing.pending, "it has not waited for them"
+        return now_ns() > began_ns + SLOW_MS * 1e6
+
+    until(has_waited, "it waits")
+    for server in slow:
+        server.thaw()
+    closing.result()
+    assert sum(server.has(name) for server in own_nodes) <= len(own_nodes) // 2, "it has ended before their answers"

@@ -166,14 +166,22 @@ impl Session {
     }
 }
 
-/// Runs `releases` in the background for up to `limit`. What is left then is dropped, and so becomes pending.
-fn released(process: &Process, releases: Vec<Releasing>, limit: Duration) -> oneshot::Receiver<()> {
+/// Runs `releases` in the background for up to `limit`, and what waits behind them. What is left then is dropped, and so
+/// becomes pending.
+fn released(process: &Process, releases: Vec<(Releasing, Releasing)>, limit: Duration) -> oneshot::Receiver<()> {
+    let (releases, left): (Vec<_>, Vec<_>) = releases.into_iter().unzip();
+    let all = async move {
+        in_turns(releases).await;
+        for left in left {
+            left.await;
+        }
+    };
     let (sender, receiver) = oneshot::channel();
     let clock = process.clock.clone();
     process.background.spawn(async move {
         tokio::select! {
             biased;
-            () = in_turns(releases) => {}
+            () = all => {}
             () = clock.sleep(limit) => {}
         }
         let _ = sender.send(());

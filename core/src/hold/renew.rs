@@ -69,12 +69,14 @@ impl Timed for Lease {
         Arc::ptr_eq(&self.context.client, client)
     }
 
-    fn release(self: Arc<Self>) -> Releasing {
+    fn release(self: Arc<Self>) -> (Releasing, Releasing) {
         let begun = self.begin_release();
-        Box::pin(async move {
+        let (waiters, keys) = (Arc::clone(&self.context.listed.waiters), Arc::clone(&self.context.spec.keys));
+        let release = Box::pin(async move {
             // It is closed whatever becomes of its locks; metrics and the log tell that.
             drop(hold::finish_release(self, begun).await);
-        })
+        });
+        (release, Box::pin(async move { waiters.left(&keys).await }))
     }
 }
 

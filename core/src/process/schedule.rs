@@ -74,11 +74,12 @@ pub(crate) trait Timed: fmt::Debug + Send + Sync {
     /// Whether it was acquired with this client.
     fn is_of(&self, client: &Arc<Ending>) -> bool;
 
-    /// Begins to release it: from here on it is not held. What is returned does the rest.
-    fn release(self: Arc<Self>) -> Releasing;
+    /// Begins to release it: from here on it is not held. What is returned does the rest, and then waits until a quorum of
+    /// nodes has answered what that left to the background.
+    fn release(self: Arc<Self>) -> (Releasing, Releasing);
 }
 
-/// The rest of a release that has begun.
+/// A part of a release that has begun.
 pub(crate) type Releasing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A lock that this process holds and waits for.
@@ -330,7 +331,7 @@ impl Schedule {
     }
 
     /// Begins to release every lock of `client`. What is returned does the rest.
-    pub(crate) fn release_of(&self, client: &Arc<Ending>) -> Vec<Releasing> {
+    pub(crate) fn release_of(&self, client: &Arc<Ending>) -> Vec<(Releasing, Releasing)> {
         let of_client = |item: &Item| match item {
             Item::Lock(lease) if lease.is_of(client) => Some(Arc::clone(lease)),
             _ => None,
@@ -473,8 +474,8 @@ mod tests {
             false
         }
 
-        fn release(self: Arc<Self>) -> Releasing {
-            Box::pin(async {})
+        fn release(self: Arc<Self>) -> (Releasing, Releasing) {
+            (Box::pin(async {}), Box::pin(async {}))
         }
     }
 
