@@ -132,6 +132,11 @@ def fence_key(name: str) -> str:
     return f"redlock:fence::{name}" if "{" in name else f"redlock:fence:{{{name}}}"
 
 
+def remembering(nodes: Iterable[Server], name: str, fence: int) -> int:
+    """How many nodes remember at least this fence of a name."""
+    return sum(int(server.get(fence_key(name)) or 0) >= fence for server in nodes)
+
+
 def waiters_key(name: str) -> str:
     """The key that counts who waits for a name that has a hash tag or no braces."""
     return f"redlock:waiters::{name}" if "{" in name else f"redlock:waiters:{{{name}}}"

@@ -10,7 +10,7 @@ import pytest
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Call, LockError
 from conformance.history import SLACK_MS
-from conformance.story import connect_to_all, fence_key, within
+from conformance.story import connect_to_all, fence_key, remembering, within
 from support.clock import until
 from support.proxy import HOLD, Network
 from support.servers import Cluster
@@ -91,27 +91,35 @@ def test_extension_does_not_count_a_later_grant(drivers: Drivers, nodes: Cluster
 
 
 @every_face
+@pytest.mark.parametrize("missed", [False, True], ids=["granted it late", "missed the acquire"])
 def test_nodes_that_are_ahead_count_once_others_have_caught_up(
-    drivers: Drivers, five_nodes: Cluster, network: Network, face: str, name: str
+    drivers: Drivers, five_nodes: Cluster, network: Network, face: str, missed: bool, name: str
 ) -> None:
     """Two nodes remember a larger fence, so the lock is won without them. Then two of the other nodes go away."""
     client = drivers.start(face).client(network.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS, auto_renew=False)
-    connect_to_all(client, five_nodes, name)
-    others, ahead = list(five_nodes)[:3], list(five_nodes)[3:]
+    ahead = list(five_nodes)[3:]
+    if not missed:
+        connect_to_all(client, five_nodes, name)
     for server in ahead:
         server.command("SET", fence_key(name), time.time_ns() // 1000 + HOUR_US)
     lock = client.lock(name)
     for proxy in network.proxies[3:]:
-        proxy.replies(HOLD)
+        proxy.refuse(True) if missed else proxy.replies(HOLD)
     fence = lock.acquire()["fence"]
-    until(lambda: all(server.get(name) for server in five_nodes), "every node has granted it")
+    if not missed:
+        until(lambda: all(server.get(name) for server in five_nodes), "every node has granted it")
+    for proxy in network.proxies[3:]:
+        proxy.refuse(False)
     network.let_go()
 
     def have_caught_up() -> bool:
         lock.extend()
-        return all(int(server.get(fence_key(name)) or 0) > fence + HOUR_US // 2 for server in others)
+        has = all(server.get(name) for server in ahead)
+        knows = remembering(five_nodes, name, fence + HOUR_US // 2) == len(five_nodes)
+        assert knows or not (has and missed), "it was put back before the others remember the larger fence"
+        return has and knows
 
-    until(have_caught_up, "the others remember the larger fence")
+    until(have_caught_up, "the others remember the larger fence, and those that are ahead have the lock")
     for proxy in network.proxies[:2]:
         proxy.refuse(True)
         proxy.reset()

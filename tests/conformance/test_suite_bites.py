@@ -255,7 +255,7 @@ FOUND_BY = {
         "the node has got it back",
     ),
     "first-name-restore": (
-        "test_lock_all.py::test_a_name_that_was_granted_later_is_not_restored[last-python]",
+        "test_lock_all.py::test_a_name_that_was_granted_later_is_restored_once_the_others_know[last-python]",
         "it has taken a name that was granted after it",
     ),
     "overwrites-other-types": (
@@ -374,7 +374,7 @@ FOUND_BY = {
         "DID NOT RAISE",
     ),
     "late-reader": (
-        "test_shared.py::test_a_reader_is_not_restored_where_somebody_was_later[python]",
+        "test_shared.py::test_a_reader_is_restored_where_somebody_was_later_once_the_others_know[python]",
         "it has come back behind a later owner",
     ),
     "detached-term": ("test_hand_over.py::test_a_term_is_not_handed_over[python]", "invalid_argument"),

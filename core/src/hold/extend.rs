@@ -7,11 +7,12 @@
 //! - the lock is released or lost meanwhile: the result is ignored;
 //! - another extension is answered sooner or later than this one (see `lease`).
 //!
-//! *A node that is ahead* has granted this lock a larger fence than the one it was won with: its fence key was larger, and
-//! its grant was not needed. It cannot count as it is: another owner with a fence in between may have come and gone there.
-//! So the next extension has every node that does count remember the larger fence, the *floor*. Once a quorum does, the
-//! lock's *level* is the floor. From then on extensions and restores compare with it, and the node that was ahead counts. The
-//! holder keeps the fence that it was told, and a restored key shows it.
+//! *A node that is ahead* remembers a larger fence than the one that the lock was won with. It has granted the lock more,
+//! and the grant was not needed. Or it has no key, because the acquire did not reach it or it has forgotten the lock, and
+//! does not take the lock back. It cannot count as it is: another owner with a fence in between may have come and gone
+//! there. So the next extension has every node that does count remember the larger fence, the *floor*. Once a quorum does,
+//! the lock's *level* is the floor. From then on extensions and restores compare with it: the node that was ahead counts, or
+//! takes the lock back. The holder keeps the fence that it was told, and a restored key shows it.
 //!
 //! This is safe because nobody else ever wins with a fence above that of the lock and not above its level. At first the
 //! level is the fence. Say that it is L, that each node of a quorum Y has extended the lock at level L and remembers the
@@ -24,7 +25,9 @@
 //!   is above the floor, and so is F.
 //!
 //! So a key that was granted no more than the level shows that no owner with a larger fence has been there in between, and
-//! so does an absent key on a node that remembers no more than the level. No fence key falls, and no clock is read.
+//! so does an absent key on a node that remembers no more than the level. This holds for any floor, wherever it was found:
+//! a fence that an attempt left on one node, and one that somebody has won with. In the latter case no such quorum answers,
+//! because the lock has been lost to that owner. No fence key falls, and no clock is read.
 //! `tests/model` goes through every order of these steps.
 
 use std::sync::Arc;
@@ -99,7 +102,7 @@ pub(crate) async fn extend(
     let judge = |_, answer: &Result<Reply, Failure>, _| {
         match answer {
             Ok(Reply::Raised) => raised += 1,
-            Ok(Reply::Ahead(fence)) => footprint.granted(*fence),
+            Ok(Reply::Ahead(fence)) => footprint.remembered(*fence),
             _ => {}
         }
         vote(answer)

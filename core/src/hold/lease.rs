@@ -560,17 +560,17 @@ impl Lease {
         Some(begun)
     }
 
-    /// Returns whether a node has granted more than the lock counts as, or than an extension has tried to make it count as.
+    /// Returns whether a node remembers more than the lock counts as, or than an extension has tried to make it count as.
     fn is_behind(&self) -> bool {
         let state = self.state();
         let Some(Ownership::Fenced(claim)) = &state.ownership else { return false };
         claim.footprint().highest() > state.level.max(state.floor)
     }
 
-    /// Records that a node has the lock by a grant of this fence, above its level.
+    /// Records that a node has the lock by a grant of this fence, or has no lock and remembers it, above the level.
     pub(crate) fn found_ahead(self: &Arc<Self>, fence: u64) {
         if let Some(Ownership::Fenced(claim)) = &self.state().ownership {
-            claim.footprint().granted(fence);
+            claim.footprint().remembered(fence);
         }
         self.catch_up();
     }

@@ -8,6 +8,9 @@
 //! So a lock won without a node has its full margin soon after that node can be reached, once for each connection,
 //! whether the lock is renewed or not. A lock that all nodes granted, or are about to, costs nothing here.
 //!
+//! A node that remembers a larger fence does not take the lock back, and says which fence. The next extension has the
+//! others remember it, and then the node takes the lock back (see `extend`).
+//!
 //! States of one restoring: *spread* (many locks are not sent at once), *quarantined* (waits for the quarantine of a
 //! node that may have forgotten another's lock), *connecting*, *asked*. There is one at a time for a lock and a node.
 //! What may interrupt it:
@@ -177,7 +180,13 @@ async fn put(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize, co
                 }
                 return;
             }
-            Ok(_) => return connections.record_reply(node),
+            Ok(answer) => {
+                connections.record_reply(node);
+                if let Reply::Ahead(fence) = answer {
+                    lease.found_ahead(fence);
+                }
+                return;
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::sys::clock::Moment;
 #[derive(Debug)]
 pub(crate) struct Footprint {
     entries: Mutex<Vec<Entry>>,
-    /// The largest fence that a node is known to have granted.
+    /// The largest fence that a node is known to remember.
     highest: AtomicU64,
 }
 
@@ -67,12 +67,12 @@ impl Footprint {
         self.entries.lock().expect("no panic while holding this")
     }
 
-    /// Records that a node has granted this fence.
-    pub(crate) fn granted(&self, fence: u64) {
+    /// Records that a node remembers this fence.
+    pub(crate) fn remembered(&self, fence: u64) {
         self.highest.fetch_max(fence, Ordering::Relaxed);
     }
 
-    /// Returns the largest fence that a node is known to have granted; 0 if there is none.
+    /// Returns the largest fence that a node is known to remember; 0 if there is none.
     pub(crate) fn highest(&self) -> u64 {
         self.highest.load(Ordering::Relaxed)
     }
@@ -112,7 +112,7 @@ impl Footprint {
         let trace = match answer {
             // The last one is a re-key's, as is what follows.
             Ok(Reply::Granted(fence) | Reply::Held { ours: Some(fence), .. } | Reply::Ahead(fence)) => {
-                self.granted(*fence);
+                self.remembered(*fence);
                 Trace::Created { granted: Some(*fence) }
             }
             Ok(Reply::Extended) => Trace::Created { granted: None },

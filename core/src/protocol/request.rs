@@ -297,13 +297,13 @@ pub(crate) enum Reply {
     HeldOff { ttl_left: Option<Duration>, waiting: u32, hold: u64 },
     /// Confirm: the node remembers the fence.
     Confirmed,
-    /// Confirm or restore: the node holds something else, or knows a larger fence. Withdraw: nothing was changed.
+    /// Confirm or restore: the node holds something else. Withdraw: nothing was changed.
     Refused,
     /// Extend or re-key: the key lives longer, and is this token's.
     Extended,
     /// Extend: the key lives longer, and the node remembers the floor.
     Raised,
-    /// Extend: ours, but granted this larger fence.
+    /// Extend: ours, but granted this larger fence. Restore: not put back, because the node remembers this larger fence.
     Ahead(u64),
     /// Extend or release: the key does not exist.
     Absent,

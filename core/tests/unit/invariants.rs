@@ -468,9 +468,9 @@ impl<'a> Run<'a> {
                 take(&mut client.ballots, message.node, reply, &mut client.highest);
                 self.judge(message.attempt)
             }
-            Action::Acquire { .. } => {
-                // A straggler.
-                if let Ok(Reply::Granted(fence)) = reply {
+            Action::Acquire { .. } | Action::Restore { .. } => {
+                // A straggler, or a node that remembers more.
+                if let Ok(Reply::Granted(fence) | Reply::Ahead(fence)) = reply {
                     client.highest = client.highest.max(fence);
                 }
                 Ok(())

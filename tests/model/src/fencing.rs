@@ -7,8 +7,8 @@
 //!
 //! Per node and name, whose the lock key is with the fence in its value, or who shares it and with which fence that
 //! began; and the fence key. Per attempt, what it knows of each node, the fence it has decided on, and the fence it has
-//! won with, and what its lock counts as since: nodes that have granted more count once a quorum of others remembers that
-//! fence. The rest is history, for the properties alone: who had won when an attempt began, the order in which a
+//! won with, and what its lock counts as since: nodes that have granted or remember more count once a quorum of others
+//! remembers that fence. The rest is history, for the properties alone: who had won when an attempt began, the order in which a
 //! node's grants were heard, which nodes have extended a superseded lock, or were given one back, the largest fence that
 //! a node has forgotten, and whether a fence ever fell. A retry is a new attempt: it has a new token.
 //!
@@ -371,8 +371,9 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
             messages.push(Message::Confirm);
         }
         let is_detached = state.is_detached(attempt);
-        let floor = self.ahead(state, attempt).filter(|floor| there.raised[attempt] < *floor && !is_detached);
-        messages.extend(floor.map(Message::Raise));
+        let floors =
+            self.ahead(state, attempt).into_iter().filter(|floor| there.raised[attempt] < *floor && !is_detached);
+        messages.extend(floors.map(Message::Raise));
         let given_up = there.given_up[attempt];
         let is_over = (given_up || self.is_superseded(state, attempt)) && !there.extended[attempt]
             || state.is_handed_over(attempt) && !there.extended_late;

@@ -229,6 +229,23 @@ fn a_node_that_is_ahead_keeps_a_lock() {
     });
 }
 
+/// The acquire does not reach a node, and another client has the lock for a while, there and on a node that loses the key.
+#[test]
+fn a_lock_is_not_put_back_above_a_fence_that_no_quorum_remembers() {
+    holds(async || {
+        let stage = Stage::new(3, &[0, AHEAD_MICROS]);
+        stage.ways.refuse(0, 2);
+        let first = stage.acquire(0).await;
+        stage.world.nodes()[0].delete(NAME.as_bytes());
+        let second = stage.acquire_and_release(1).await;
+        assert!(second > first.fence());
+        stage.ways.rules().refused.clear();
+        // The background connects to the third node, and asks it to take the lock back.
+        sleep(TTL / 2).await;
+        first.extend().await.is_err()
+    });
+}
+
 /// What puts a lock back on a node arrives after its release, and after another client has had the lock.
 #[test]
 fn a_lock_is_not_put_back_below_a_later_fence() {

@@ -193,8 +193,9 @@ impl Store {
         if self.keys.contains_key(&*request.keys.lock) {
             return Ok(Reply::Refused);
         }
-        if self.last_fence(&request.keys.fence)? > level {
-            return Ok(Reply::Refused);
+        let last = self.last_fence(&request.keys.fence)?;
+        if last > level {
+            return Ok(ahead(last));
         }
         self.set(now, &request.keys.fence, level.to_string().into_bytes(), fence_ttl);
         self.set(now, &request.keys.lock, request.token.value(fence, label), ttl);
@@ -359,6 +360,12 @@ fn is_of(value: &[u8], token: &[u8]) -> bool {
 fn granted(value: &[u8], token: &Token) -> Option<u64> {
     let rest = value.strip_prefix(token.as_bytes())?.strip_prefix(b":")?;
     number(leading_digits(rest)).filter(|fence| *fence < FENCES.end)
+}
+
+/// Returns a restore's answer for this fence above the level. From the last fences on a node grants nothing: no other one
+/// must remember that too.
+fn ahead(fence: u64) -> Reply {
+    if fence < FENCE_MAX { Reply::Ahead(fence) } else { Reply::Refused }
 }
 
 /// Reads a value in this library's form.

@@ -463,6 +463,11 @@ impl ScriptId {
         )
     }
 
+    /// Returns whether the script puts a lock back.
+    fn restores(self) -> bool {
+        matches!(self, Self::Restore | Self::RestoreAll | Self::RestoreShared)
+    }
+
     /// Returns whether the script may answer that it found no key, or that of another.
     fn finds(self) -> bool {
         self.extends()
@@ -523,20 +528,12 @@ pub(super) fn reply(question: ScriptId, value: Value) -> Result<Reply, Failure> 
         (Id::Acquire | Id::AcquireAll, Value::Array(items)) => held(&items),
         (Id::AcquireShared, Value::Array(items)) => held_off(&items).map_or_else(|| held(&items), Ok),
         (Id::Confirm | Id::ConfirmAll | Id::ConfirmShared, Value::Int(1)) => Ok(Reply::Confirmed),
-        (
-            Id::Confirm
-            | Id::ConfirmAll
-            | Id::ConfirmShared
-            | Id::Restore
-            | Id::RestoreAll
-            | Id::RestoreShared
-            | Id::Withdraw,
-            Value::Int(0),
-        ) => Ok(Reply::Refused),
-        (Id::Restore | Id::RestoreAll | Id::RestoreShared, Value::Int(1)) => Ok(Reply::Restored),
+        (Id::Confirm | Id::ConfirmAll | Id::ConfirmShared | Id::Withdraw, Value::Int(0)) => Ok(Reply::Refused),
+        (question, Value::Int(0)) if question.restores() => Ok(Reply::Refused),
+        (question, Value::Int(1)) if question.restores() => Ok(Reply::Restored),
         (question, Value::Int(1)) if question.extends() => Ok(Reply::Extended),
         (Id::Extend | Id::ExtendAll | Id::ExtendShared, Value::Int(2)) => Ok(Reply::Raised),
-        (question, Value::Int(ahead @ ..=-2)) if question.extends() => {
+        (question, Value::Int(ahead @ ..=-2)) if question.extends() || question.restores() => {
             fence_of(ahead.saturating_neg()).map(Reply::Ahead)
         }
         (Id::Release | Id::ReleaseAll | Id::ReleaseShared | Id::Leave, Value::Int(waiting @ 1..)) => {

@@ -1,8 +1,9 @@
--- Puts several held locks back on a node that has forgotten some of them, unless the node knows of a later owner of one.
+-- Puts several held locks back on a node that has forgotten some of them, unless the node may know of a later owner of one.
 -- KEYS  the locks, their fences    ARGV  token, ttl in ms, the holder's level, fence_ttl in ms, label, the number of locks,
 -- the holder's fence
--- Returns 1 when the node has all locks, 0 when one is another's or it knows of a fence above the level; nothing changes then.
-local locks, prefix, absent = tonumber(ARGV[6]), ARGV[1] .. ':', {}
+-- Returns 1 when the node has all locks, 0 when one is another's, or the most above the level that it remembers of those that
+-- are gone, or has granted of the others, as a negative number; nothing changes then.
+local locks, prefix, absent, most = tonumber(ARGV[6]), ARGV[1] .. ':', {}, 0
 for i = 1, locks do
   local value = redis.pcall('GET', KEYS[i])
   if type(value) == 'table' then
@@ -10,17 +11,20 @@ for i = 1, locks do
     return 0
   elseif value then
     local fence = string.sub(value, 1, #prefix) == prefix and tonumber(string.match(value, '^(%d+)', #prefix + 1))
-    if not fence or fence > tonumber(ARGV[3]) then return 0 end
+    if not fence or fence >= 9007199254740992 then return 0 end
+    most = math.max(most, fence)
   else
     local last = redis.pcall('GET', KEYS[locks + i])
     if type(last) == 'table' and not string.find(last.err, 'WRONGTYPE', 1, true) then return last end
     -- Digits only: tonumber alone would also take '0x10', '1e300' and 'nan'.
     local digits = type(last) == 'string' and string.match(last, '^%d+$') or (last == false and '0')
     if not digits then return redis.error_reply('FENCE the fence key is no number below 2^53') end
-    if tonumber(digits) > tonumber(ARGV[3]) then return 0 end
+    most = math.max(most, tonumber(digits))
     absent[i] = true
   end
 end
+-- From there on a node grants nothing: no other one must remember that too.
+if most > tonumber(ARGV[3]) then return most < 9007199254740990 and -most or 0 end
 local stored = prefix .. ARGV[7]
 if ARGV[5] ~= '' then stored = stored .. ':' .. ARGV[5] end
 -- First what a server that is full refuses.

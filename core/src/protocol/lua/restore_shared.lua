@@ -1,9 +1,12 @@
--- Puts one of those who share a lock back on a node that has forgotten it, unless the node knows of a later owner.
+-- Puts one of those who share a lock back on a node that has forgotten it, unless the node may know of a later owner.
 -- KEYS  lock, fence    ARGV  member, ttl in ms, the holder's level, fence_ttl in ms, the holder's fence
--- Returns 1 when the node has it, 0 when it has another, or knows of a fence above the level and nobody shares the
--- lock, or the sharing began with a fence above it.
+-- Returns 1 when the node has it, 0 when it has another, or as a negative number the fence above the level with which the
+-- sharing began, or that it remembers if nobody shares the lock.
 -- Runs behind period.lua.
-if kind ~= 'none' and (not began or began > tonumber(ARGV[3])) then return 0 end
+if kind ~= 'none' and not began then return 0 end
+-- From there on a node grants nothing: no other one must remember that too.
+local function ahead(fence) return fence < 9007199254740990 and -fence or 0 end
+if began and began > tonumber(ARGV[3]) then return ahead(began) end
 local floor = pcall('GET', KEYS[2])
 if type(floor) == 'table' and not string.find(floor.err, 'WRONGTYPE', 1, true) then return floor end
 -- Digits only: tonumber alone would also take '0x10', '1e300' and 'nan'.
@@ -16,7 +19,7 @@ elseif began then
   local kept = call('PTTL', KEYS[2])
   if kept >= 0 and kept < tonumber(ARGV[4]) then call('PEXPIRE', KEYS[2], ARGV[4]) end
 else
-  return 0
+  return ahead(tonumber(digits))
 end
 if began then
   local now = last - left

@@ -1,13 +1,13 @@
 //! The rules of the protocol, and what a [`Mutant`] makes of each.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use redlock::testing::model::{self, Answer, Ask, Keys, NAMES_MOST, Next, Part};
 use redlock::testing::simulation::{Fault, plant};
 
-use super::{ATTACHMENTS_MOST, Fencing, State};
+use super::{ATTACHMENTS_MOST, Attempt, Fencing, State};
 
 /// A protocol with one rule changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,14 +184,19 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
     }
 
     /// What the lock of an attempt that has won may count as from now on.
-    pub(super) fn levels(&self, state: &State<S, A, K>, attempt: usize) -> Option<u64> {
-        let floor = self.ahead(state, attempt)?;
-        let raised = self.list(attempt).filter(|node| state.nodes[*node].raised[attempt] >= floor);
-        (self.is(Mutant::LevelsAlone) || self.is_quorum(raised.count())).then_some(floor)
+    pub(super) fn levels(&self, state: &State<S, A, K>, attempt: usize) -> impl Iterator<Item = u64> {
+        let raised =
+            move |floor: u64| self.list(attempt).filter(|node| state.nodes[*node].raised[attempt] >= floor).count();
+        let counts = move |floor: &u64| self.is(Mutant::LevelsAlone) || self.is_quorum(raised(*floor));
+        self.ahead(state, attempt).into_iter().filter(counts)
     }
 
-    /// The most that a node has granted to an attempt that has won, if that is more than its lock counts as.
-    pub(super) fn ahead(&self, state: &State<S, A, K>, attempt: usize) -> Option<u64> {
+    /// What nodes are known to remember that is more than the lock of an attempt counts as, which has won: the most that
+    /// one has granted to it, or says in place of taking the lock back.
+    pub(super) fn ahead(&self, state: &State<S, A, K>, attempt: usize) -> BTreeSet<u64> {
+        let Attempt { won: Some(fence), level: Some(level), .. } = state.attempts[attempt] else {
+            return BTreeSet::new();
+        };
         let heard = |node: usize| match state.nodes[node].parts[attempt] {
             Part::Granted(fence) => fence,
             Part::Pending | Part::Confirmed | Part::Refused => 0,
@@ -202,9 +207,15 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
             let own = keys.filter(|keys| self.has_key(keys, attempt));
             own.filter_map(|keys| keys.lock.map(|(_, fence)| fence).or(keys.shared.map(|period| period.fence))).max()
         };
-        let level = state.level(attempt)?;
-        let most = self.list(attempt).map(|node| heard(node).max(found(node).unwrap_or(0))).max()?;
-        (most > level).then_some(most)
+        let refused =
+            |node: usize| match self.ask(&mut state.nodes[node].keys.clone(), attempt, Ask::Restore { fence, level }) {
+                Answer::Ahead(fence) if self.restores => fence,
+                _ => 0,
+            };
+        // An extension with it may still be under way.
+        let raised = |node: usize| state.nodes[node].raised[attempt];
+        let each = |node: usize| [heard(node), found(node).unwrap_or(0), refused(node), raised(node)];
+        self.list(attempt).flat_map(each).filter(|fence| *fence > level).collect()
     }
 
     /// Puts a lock back where there is none.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Content, FENCE_MAX, Store, WAITING_MAX, fence_above, granted, is_of, parsed};
+use super::{Content, FENCE_MAX, Store, WAITING_MAX, ahead, fence_above, granted, is_of, parsed};
 use crate::net::failure::Failure;
 use crate::protocol::request::{Keys, Reply, Request, Wants};
 
@@ -128,15 +128,19 @@ impl Store {
         (ttl, fence_ttl): (Duration, Duration),
         label: &str,
     ) -> Result<Reply, Failure> {
-        let mut absent = Vec::new();
+        let (mut absent, mut most) = (Vec::new(), 0);
         for keys in request.keys.each() {
-            match self.keys.get(&*keys.lock).map(|entry| &entry.value) {
-                None if self.last_fence(&keys.fence)? > level => return Ok(Reply::Refused),
-                None => absent.push(keys),
-                Some(Content::Text(value))
-                    if granted(value, &request.token).is_some_and(|granted| granted <= level) => {}
-                Some(_) => return Ok(Reply::Refused),
-            }
+            let Some(entry) = self.keys.get(&*keys.lock) else {
+                most = most.max(self.last_fence(&keys.fence)?);
+                absent.push(keys);
+                continue;
+            };
+            let Content::Text(value) = &entry.value else { return Ok(Reply::Refused) };
+            let Some(granted) = granted(value, &request.token) else { return Ok(Reply::Refused) };
+            most = most.max(granted);
+        }
+        if most > level {
+            return Ok(ahead(most));
         }
         for keys in absent {
             self.set(now, &keys.fence, level.to_string().into_bytes(), fence_ttl);

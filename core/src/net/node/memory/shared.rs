@@ -21,7 +21,7 @@
 use std::time::Duration;
 
 use super::sorted_set::{Score, SortedSet};
-use super::{Content, Entry, FENCE_MAX, Store, fence_above, parsed};
+use super::{Content, Entry, FENCE_MAX, Store, ahead, fence_above, parsed};
 use crate::net::failure::Failure;
 use crate::protocol::request::{self, Action, FENCES, KeyState, Keys, Reply, Request, SHARED, Wants};
 use crate::protocol::token::Token;
@@ -225,13 +225,15 @@ impl Store {
         let Keys { lock, fence, .. } = &*request.keys;
         let member = request.keys.member(&request.token);
         let found = self.found(now, lock);
-        if matches!(found, Found::Anothers) || matches!(found, Found::Shared(period) if period.fence > level) {
-            return Ok(Reply::Refused);
+        match found {
+            Found::Anothers => return Ok(Reply::Refused),
+            Found::Shared(period) if period.fence > level => return Ok(ahead(period.fence)),
+            Found::Shared(_) | Found::Free => {}
         }
         let last = self.last_fence(fence)?;
         match found {
             Found::Shared(period) => self.join(now, lock, period, &member, ttl),
-            _ if last > level => return Ok(Reply::Refused),
+            _ if last > level => return Ok(ahead(last)),
             _ => self.begin(now, lock, mine, &member, ttl),
         }
         if last <= level {
