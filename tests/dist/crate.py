@@ -18,7 +18,7 @@ KEPT = ("src/", "docs/", "examples/", "README.md", "Cargo.", "LICENSE-", ".cargo
 
 
 def make(_: Platform) -> list[Artefact]:
-    """Packs the crates, builds and runs a program that depends on nothing else of this checkout, and installs `redlock`."""
+    """Packs the crates, runs a program that depends on nothing else of this checkout, and installs `redlock`."""
     both = ("--package", NAME, "--package", PROGRAM)
     run("cargo", "package", "--locked", *both, "--allow-dirty", "--target-dir", BUILT)
     unpacked = emptied(STAGE / "crate")

@@ -99,7 +99,7 @@ def _try(python: str, artefact: Artefact, env: dict[str, str]) -> None:
 
 
 def _freeze(artefact: Artefact) -> None:
-    """Makes a program of what was tried last with PyInstaller, which follows its imports, and has locks with it alone."""
+    """Makes a program of what was tried last with PyInstaller, which follows imports, and has locks with it alone."""
     packages, frozen = _only(STAGE / "venv" / "lib", "*/site-packages"), emptied(STAGE / "frozen")
     program = ("--paths", packages, stranger.PROGRAMS / "lock.py")
     work = frozen / "work"
