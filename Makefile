@@ -223,7 +223,7 @@ test-all: ## long: Run every test there is, those that `make test` leaves out in
 # The crate's features, each by itself. With every choice, all that does not need another one is compiled and tried.
 features: ## long: Compile the crate with none of its features and with each alone, and try what is left
 	@sh tests/setup/doctor.sh cargo cc
-	@for choice in '' tls cluster sentinel memory blocking testing redis-1 serde metrics-0_24; do \
+	@for choice in '' tls tls-aws-lc cluster sentinel memory blocking testing redis-1 serde metrics-0_24; do \
 		echo "features: $${choice:-none}"; \
 		cargo test --locked --quiet --package redlock-core --no-default-features --features "$$choice" --test features || exit 1; done
 

@@ -80,6 +80,7 @@
 //! By default `tls`, `cluster`, `sentinel` and `memory`, for the addresses that need them, and `blocking`. Without one of
 //! them, its addresses are refused by its name. Others:
 //!
+//! - `tls-aws-lc`: TLS with AWS-LC instead of ring, for FIPS: with `rustls/fips`, its validated module.
 //! - `testing`: servers in memory that do what a test says, and locks that are lost on demand.
 //! - `redis-1`: the address of a node from a `redis::ConnectionInfo`.
 //! - `serde`: views, findings, answers and metrics can be serialized.
@@ -107,7 +108,7 @@
 //! [safe]: https://redlock-rs.github.io/redlock/latest/concepts/is-redlock-safe/
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
-    not(all(feature = "tls", feature = "cluster", feature = "sentinel", feature = "memory", feature = "blocking")),
+    not(all(feature = "__tls", feature = "cluster", feature = "sentinel", feature = "memory", feature = "blocking")),
     allow(dead_code, unused_imports, unused_variables, unreachable_code, reason = "it is for what was left out")
 )]
 #![cfg_attr(

@@ -6,7 +6,7 @@ use redlock::{AnswerKind, ErrorKind, Redlock};
 #[test]
 fn an_address_names_the_feature_that_it_needs() {
     for (url, feature, is_there) in [
-        ("rediss://a", "tls", cfg!(feature = "tls")),
+        ("rediss://a", "tls", cfg!(any(feature = "tls", feature = "tls-aws-lc"))),
         ("redis+cluster://a", "cluster", cfg!(feature = "cluster")),
         ("redis+sentinel://a/master", "sentinel", cfg!(feature = "sentinel")),
         ("memory://a", "memory", cfg!(feature = "memory")),
@@ -27,4 +27,14 @@ async fn what_every_build_has_works() {
     let redlock = Redlock::new("redis://127.0.0.1:1").unwrap();
     let error = redlock.lock("foo").try_acquire().await.unwrap_err();
     assert_eq!((error.kind(), &error.nodes()[0].kind), (ErrorKind::Unavailable, &AnswerKind::Unreachable), "{error}");
+}
+
+/// Whichever library does the cryptography.
+#[cfg(any(feature = "tls", feature = "tls-aws-lc"))]
+#[tokio::test]
+async fn tls_encrypts() {
+    let Some(program) = harness::Program::with_tls() else { return };
+    let server = harness::Server::builder().program(program).tls(true).start();
+    let redlock = Redlock::builder().nodes(server.url()).tls_ca(server.authority().ca()).build().unwrap();
+    redlock.lock("foo").await.unwrap().release().await.unwrap();
 }

@@ -525,7 +525,7 @@ fn missing_feature(address: &Address) -> Option<&'static str> {
         Target::Tcp { .. } | Target::Unix { .. } => ("", true),
     };
     let missing = |(feature, is_there): (&'static str, bool)| (!is_there).then_some(feature);
-    let tls = ("tls", cfg!(feature = "tls") || address.tls().is_none());
+    let tls = ("tls", cfg!(feature = "__tls") || address.tls().is_none());
     missing(needed).or_else(|| missing(tls))
 }
 

@@ -14,6 +14,6 @@ pub(crate) mod redirect;
 pub(crate) mod round;
 pub(crate) mod socket;
 pub(crate) mod timers;
-#[cfg_attr(not(feature = "tls"), path = "tls_off.rs")]
+#[cfg_attr(not(feature = "__tls"), path = "tls_off.rs")]
 pub(crate) mod tls;
 pub(crate) mod tracking;

@@ -1,6 +1,6 @@
 //! TLS to a node: what is trusted, the client's own certificate, and the handshake.
 //!
-//! The configuration is this library's own, with ring. No process-wide provider is installed, and none of the host
+//! The configuration is this library's own, with ring or AWS-LC. No process-wide provider is installed, and none of the host
 //! program's is used. There is no insecure mode: `verifier.rs` checks every server.
 //!
 //! The files are read when a client is made, which fails if one cannot be used. Each connect looks whether they
@@ -219,8 +219,13 @@ fn advice(error: &rustls::Error) -> &'static str {
     }
 }
 
+/// AWS-LC is there only for who has asked for it.
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+    #[cfg(feature = "tls-aws-lc")]
+    use rustls::crypto::aws_lc_rs::default_provider;
+    #[cfg(not(feature = "tls-aws-lc"))]
+    use rustls::crypto::ring::default_provider;
+    Arc::new(default_provider())
 }
 
 fn config(material: &Material) -> Result<Arc<ClientConfig>, Failure> {

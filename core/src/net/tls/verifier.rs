@@ -128,11 +128,8 @@ mod tests {
     use rustls::sign::{CertifiedKey, SingleCertAndKey};
     use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, SupportedProtocolVersion, version};
 
+    use super::super::provider;
     use super::*;
-
-    fn provider() -> Arc<CryptoProvider> {
-        Arc::new(rustls::crypto::ring::default_provider())
-    }
 
     /// A file of the tests in other languages.
     fn shared(name: &str) -> PathBuf {
