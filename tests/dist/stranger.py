@@ -30,7 +30,8 @@ ANSWERS = [
 ]
 """Arguments of `redlock`, and how it has to end: the status, and a pattern for all that it prints."""
 
-PAGES = [["manual"], *(["manual", command] for command in ("run", "status", "wait", "list", "release", "check"))]
+COMMANDS = ("run", "acquire", "extend", "status", "wait", "list", "release", "check")
+PAGES = [["manual"], *(["manual", command] for command in COMMANDS)]
 """What shows all that a program can do."""
 
 

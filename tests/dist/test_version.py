@@ -1,9 +1,10 @@
-"""There is one version, and whatever names it names this one."""
+"""There is one version, and whatever names it names this one; whatever names what is published names all of it."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
 import tomllib
 from typing import Any
 
@@ -53,3 +54,12 @@ def test_the_changelog_knows_the_version() -> None:
 
 def test_the_addon_is_built_for_the_platforms_that_are_named() -> None:
     assert manifest("node/package.json")["napi"]["targets"] == [platform.triple for platform in PLATFORMS]
+
+
+def test_each_crate_that_is_published_is_uploaded() -> None:
+    names = subprocess.run(["git", "ls-files", "*Cargo.toml"], cwd=ROOT, check=True, capture_output=True, text=True)
+    packages = [manifest(name).get("package", {"publish": False}) for name in names.stdout.split()]
+    published = {package["name"] for package in packages if package.get("publish", True)}
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    for uploaded in (r'"(redlock-\w+) \$', r"--package (redlock-\w+)", r"linux-x64-gnu/(redlock-\w+)-\$\w+.crate"):
+        assert set(re.findall(uploaded, workflow)) == published
