@@ -529,7 +529,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// `invalid_argument` for a wrong name or a closed client; `unavailable` if the system gives no thread.
+    /// `invalid_argument` for a wrong name, `closed` if the client is closed; `unavailable` if the system gives no thread.
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
         let context = self.session.context(&self.shape, &self.options)?;
         drive(&Caller::asking(&context.clone()), inspect::inspect(context))?.map(leader)
