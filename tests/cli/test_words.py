@@ -13,7 +13,7 @@ from cli.conftest import every_launcher
 from cli.redlock import Redlock
 from conformance.conftest import ROOT
 
-COMMANDS = ["run", "status", "wait", "list", "release", "check", "manual", "completions"]
+COMMANDS = ["run", "acquire", "extend", "status", "wait", "list", "release", "check", "manual", "completions"]
 
 WIDEST = 100
 """Longer lines are hard to read, and terminals are about as wide."""
@@ -75,7 +75,8 @@ def test_the_manual_page(redlock: Redlock, words: list[str]) -> None:
     assert (ended.status, ended.err) == (0, "")
     assert ended.out.startswith((".", "'"))
     assert re.search(r"^\.SH NAME$", ended.out, re.M)
-    assert "redlock" in ended.out
+    version = redlock.end("--version").out.strip()
+    assert re.search(rf'^\.TH REDLOCK\S* 1 " " "{version}" "User Commands"$', ended.out, re.M)
     if groff := shutil.which("groff"):
         formatted = subprocess.run(
             [groff, "-man", "-Tutf8", "-ww"], input=ended.out, capture_output=True, text=True, check=True

@@ -51,7 +51,10 @@ pub(crate) fn page(mut program: Command, name: Option<&str>) -> Result<String, F
         }
     };
     let mut page = Vec::new();
-    let written = Man::new(subject).title(title.to_uppercase()).manual("redlock").render(&mut page);
+    let man = Man::new(subject).title(title.to_uppercase()).manual("User Commands");
+    // An empty date would leave its place to the next word.
+    let man = man.date(" ").source(concat!("redlock ", env!("CARGO_PKG_VERSION")));
+    let written = man.render(&mut page);
     written.map_err(|error| Failure::new(Exit::BUG, format!("cannot make the page: {error}")))?;
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
