@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dist import crate, legal, npm, wheel
+from dist import crate, legal, npm, program, wheel
 from dist.platforms import Platform, here, named
 from dist.workshop import OUT, Artefact, DistError, emptied
 
@@ -19,6 +19,7 @@ PARTS: dict[str, Callable[[Platform], list[Artefact]]] = {
     "sdist": wheel.make_sdist,
     "wheel": wheel.make_wheel,
     "npm": npm.make,
+    "program": program.make,
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dist.platforms import PLATFORMS
+from dist.program import STATIC, name_of
 from dist.version import ROOT, program_version, version
 
 
@@ -63,3 +64,14 @@ def test_each_crate_that_is_published_is_uploaded() -> None:
     workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
     for uploaded in (r'"(redlock-\w+) \$', r"--package (redlock-\w+)", r"linux-x64-gnu/(redlock-\w+)-\$\w+.crate"):
         assert set(re.findall(uploaded, workflow)) == published
+
+
+def test_binstall_finds_the_archives() -> None:
+    package = manifest("core/cli/Cargo.toml")["package"]
+    ways = package["metadata"]["binstall"]
+    darwin = [platform.triple for platform in PLATFORMS if platform.os == "darwin"]
+    for target in STATIC + darwin:
+        known = {"repo": "", "version": package["version"], "target": target, "bin": "redlock"}
+        url, file = (ways[key].replace("{ ", "{").replace(" }", "}").format(**known) for key in ("pkg-url", "bin-dir"))
+        assert url == f"/releases/download/v{package['version']}/{name_of(target)}.tar.gz"
+        assert file == f"{name_of(target)}/redlock"
