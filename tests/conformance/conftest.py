@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -33,6 +34,9 @@ from support.topology import TOPOLOGIES
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+
+MOST_IDLE = 2
+"""How many drivers of a face wait for another test case."""
 
 LOG_END = 5000
 """How much of a server's log a failure prints, in characters."""
@@ -84,6 +88,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FACE=COMMAND",
         help="another driver for a face; it is started with `--face FACE` behind the command",
     )
+    group.addoption("--random", type=int, metavar="RUNS", help="so many runs of random operations, others each time")
     group.addoption(
         "--known-failures",
         type=Path,
@@ -218,28 +223,60 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 class Drivers:
     """Starts the drivers of one test case."""
 
-    def __init__(self, config: pytest.Config, stack: ExitStack, history: History) -> None:
+    def __init__(self, config: pytest.Config, idle: dict[str, list[Driver]], history: History) -> None:
         self._commands = dict(given.split("=", 1) for given in config.getoption("--driver"))
         self._config = config
-        self._stack = stack
+        self._idle = idle
         self._history = history
         self._started: list[Driver] = []
+        self._resting: list[Driver] = []
 
-    def start(self, face: str, env: Mapping[str, str] | None = None) -> Driver:
+    def start(self, face: str) -> Driver:
+        """A process for this face, which may have served other test cases."""
+        if face in self._commands or not self._idle[face]:
+            return self.fresh(face)
+        driver = self._idle[face].pop()
+        driver.begin(self._history, self._label(face))
+        self._started.append(driver)
+        return driver
+
+    def fresh(self, face: str, env: Mapping[str, str] | None = None) -> Driver:
         """A new process for this face, with this added to its environment."""
-        label = f"{face}#{len(self._started) + 1}"
         try:
             of = OLDER if face == OLDER.name else FACES[face]
-            driver = self._stack.enter_context(Driver(of, self._command(face), self._history, label, env))
+            driver = Driver(of, self._command(face), self._history, self._label(face), env)
         except DriverError as error:
             # A missing driver is missing in every test case: a trace would only be long.
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         self._started.append(driver)
+        if env or face in self._commands:
+            driver.spoil()
         return driver
+
+    def rest(self) -> None:
+        """Keeps those for other test cases that are done with this one, while its servers still answer."""
+        self._resting = [driver for driver in self._started if driver.rest()]
+
+    def spoil(self) -> None:
+        """Keeps none of them."""
+        for driver in self._started:
+            driver.spoil()
+
+    def stop(self) -> None:
+        """Kills the others."""
+        for driver in self._started:
+            idle = self._idle[driver.face.name]
+            if driver in self._resting and len(idle) < MOST_IDLE:
+                idle.append(driver)
+            else:
+                driver.stop()
 
     def logs(self) -> str:
         """All lines between the suite and the drivers."""
         return "\n\n".join(f"{driver.label}:\n{driver.log()}" for driver in self._started)
+
+    def _label(self, face: str) -> str:
+        return f"{face}#{len(self._started) + 1}"
 
     def _command(self, face: str) -> list[str]:
         if face in self._commands:
@@ -278,14 +315,29 @@ def history(request: pytest.FixtureRequest) -> Iterator[History]:
     records.judge(built(request.config, "redlock-history"))
 
 
+@pytest.fixture(scope="session")
+def idle() -> Iterator[dict[str, list[Driver]]]:
+    """Drivers that wait for another test case, by face."""
+    idle: dict[str, list[Driver]] = defaultdict(list)
+    yield idle
+    for driver in itertools.chain.from_iterable(idle.values()):
+        driver.stop()
+
+
 @pytest.fixture
-def drivers(request: pytest.FixtureRequest, history: History) -> Iterator[Drivers]:
-    """Starts drivers; they are killed at the end of the test case."""
-    with ExitStack() as stack:
-        drivers = Drivers(request.config, stack, history)
-        # It is entered first and left last, so that it contains how the drivers ended.
-        stack.enter_context(shown(request, "drivers", drivers.logs))
+def drivers(request: pytest.FixtureRequest, history: History, idle: dict[str, list[Driver]]) -> Iterator[Drivers]:
+    """Starts drivers, which no other test case uses meanwhile."""
+    drivers = Drivers(request.config, idle, history)
+    with shown(request, "drivers", drivers.logs):
         yield drivers
+        drivers.stop()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Lets the drivers of a test case come to rest before its servers end."""
+    if isinstance(item, pytest.Function) and isinstance(drivers := item.funcargs.get("drivers"), Drivers):
+        drivers.rest()
 
 
 def log_ends(servers: Iterable[Server]) -> str:
@@ -453,6 +505,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Adds the drivers' lines, the servers' logs and the command that repeats it to a failure."""
     report = yield
     if report.failed:
+        if isinstance(item, pytest.Function) and isinstance(drivers := item.funcargs.get("drivers"), Drivers):
+            drivers.spoil()
         report.sections += [(title, text()) for title, text in item.stash.get(SHOWN, [])]
         report.sections.append(("to repeat it", repeat(item)))
     return report

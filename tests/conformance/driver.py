@@ -10,6 +10,7 @@ A driver only does what it is told. Its answers are checked here (are they answe
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -39,6 +40,9 @@ NOT_INHERITED = {"REDLOCK_URLS", "NODE_EXTRA_CA_CERTS"}
 
 LINE_LIMIT = 1 << 20
 """Longest line of a driver, in bytes."""
+
+REST_MS = 200
+"""What a process may take to close a client, and still serve another test case."""
 
 SHOWN_LINE = 1000
 """How much of a line a failure prints, in characters."""
@@ -156,7 +160,10 @@ class Call:
 
 
 class Driver:
-    """A driver process, started at once and after its hello; a context manager that kills it."""
+    """A driver process, started at once and after its hello; a context manager that kills it.
+
+    Starting one takes longer than most stories, so it serves others afterwards, if it comes to `rest`.
+    """
 
     def __init__(
         self, face: Face, command: Sequence[str], history: History, label: str, env: Mapping[str, str] | None = None
@@ -167,7 +174,12 @@ class Driver:
         self.held: dict[int, Lock | Election] = {}
         """What is held, by handle."""
         self.elections: list[Election] = []
+        self._clients: list[Client] = []
+        self._is_fresh = True
+        self._is_spoiled = False
+        self._ids = itertools.count(1)
         self._calls: dict[int, Call] = {}
+        """The calls without an answer."""
         self._lines: list[str] = []
         self._answers: list[str] = []
         self._lock = threading.Lock()
@@ -196,7 +208,7 @@ class Driver:
     def start(self, op: str, then: Callable[[Json], None] = lambda _: None, **fields: Any) -> Call:
         """Sends a request; `then` is called with the whole answer when the result is asked for."""
         with self._lock:
-            call = Call(len(self._calls) + 1, op, _then=then)
+            call = Call(next(self._ids), op, _then=then)
             self._calls[call.id] = call
             line = json.dumps({"id": call.id, "op": op, **fields})
             self._note(">", line)
@@ -208,8 +220,33 @@ class Driver:
                 raise DriverError(f"{self.label} takes no requests any more: {error}") from None
         return call
 
+    def begin(self, history: History, label: str) -> None:
+        """Begins to serve another test case."""
+        self.history, self.label, self._is_fresh = history, label, False
+        self.held, self.elections, self._clients, self._lines, self._answers = {}, [], [], [], []
+
+    def rest(self) -> bool:
+        """Closes its clients, so that it can serve another test case; false if it may still be busy with this one."""
+        if self._is_spoiled or self.elections or self._calls or self.face is OLDER or self._process.poll() is not None:
+            return False
+        try:
+            closing = [self.start("close", client=each.handle, limit_ms=REST_MS) for each in self._clients]
+            for call in closing:
+                call.result()
+        except (DriverError, LockError):
+            return False
+        return all(call.took_ms < REST_MS for call in closing)
+
+    def spoil(self) -> None:
+        """Lets it serve no other test case."""
+        self._is_spoiled = True
+
+    def _of_its_whole_life(self) -> None:
+        assert self._is_fresh, "other test cases are in what this process tells of itself: start it with `fresh`"
+
     def threads(self) -> int:
         """How many threads it has."""
+        self._of_its_whole_life()
         return psutil.Process(self._process.pid).num_threads()
 
     def call(self, op: str, **fields: Any) -> Json:
@@ -219,7 +256,8 @@ class Driver:
     def client(self, nodes: Sequence[str] | None, **options: object) -> Client:
         """A client in the driver, by default for the nodes in its environment; options as in `tables/options.json`."""
         given = {} if nodes is None else {"nodes": list(nodes)}
-        return Client(self, self.call("client", options=options, **given)["handle"], options)
+        self._clients.append(Client(self, self.call("client", options=options, **given)["handle"], options))
+        return self._clients[-1]
 
     def stats(self) -> Json:
         """The metrics of the process by name."""
@@ -227,20 +265,24 @@ class Driver:
 
     def snapshot(self) -> tuple[Json, str]:
         """The same, and the text that stands for them in the format of OpenMetrics."""
+        self._of_its_whole_life()
         told = self.call("stats")
         return told["metrics"], told["openmetrics"]
 
     def events(self) -> list[Json]:
         """What the process has logged since the last call."""
+        self._of_its_whole_life()
         events: list[Json] = self.call("events")["events"]
         return events
 
     def limit_open_files(self, most: int) -> None:
         """Lets the process open no file beyond so many."""
+        self.spoil()
         resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (most, most))
 
     def freeze(self) -> None:
         """Stops the process without ending it, as a suspend or a long pause does."""
+        self.spoil()
         if not stop_process(self._process.pid):
             raise DriverError(f"{self.label} ended instead of stopping")
 
@@ -325,7 +367,7 @@ class Driver:
                 if "hello" in answer:
                     self._hello.put(answer["hello"])
                 else:
-                    self._calls[answer["id"]].deliver(answer)
+                    self._calls.pop(answer["id"]).deliver(answer)
             except (ValueError, KeyError, TypeError, queue.Full) as error:
                 self._note("!", f"this is no answer that was waited for: {error!r}")
                 break

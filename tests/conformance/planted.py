@@ -63,7 +63,8 @@ def planted(item: pytest.Item) -> str:
     """The fault and the story of a test case, as `--plant` has them."""
     assert isinstance(item, pytest.Function)
     fault = item.callspec.params["plant"]
-    return f"{fault} {item.nodeid.rpartition('/')[2].removesuffix(f'-{fault}]')}]"
+    # The fault is the last word in the brackets, or the only one.
+    return f"{fault} {item.nodeid.rpartition('/')[2].removesuffix(f'[{fault}]').replace(f'-{fault}]', ']')}"
 
 
 @pytest.hookimpl(wrapper=True)

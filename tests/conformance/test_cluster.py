@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,8 +29,23 @@ OUTLIVING_TTL_MS = 12_000
 """The same where the cluster has to elect: an election that fails is repeated after four seconds."""
 
 
+@pytest.fixture(scope="session")
+def started(user: User | None) -> Iterator[Callable[[Path], Shards]]:
+    """Clusters that test cases share, by their program."""
+    with ExitStack() as stack:
+        rights = user and in_cluster(user)
+        yield cache(lambda program: stack.enter_context(Shards(3, replicas=True, program=program, user=rights)))
+
+
 @pytest.fixture
-def shards(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Shards]:
+def shards(request: pytest.FixtureRequest, program: Path, started: Callable[[Path], Shards]) -> Iterator[Shards]:
+    """Three primaries with a replica each, shared with other test cases: move the slots of your own names alone."""
+    with shown(request, "servers", lambda: log_ends(started(program))):
+        yield started(program)
+
+
+@pytest.fixture
+def own_shards(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Shards]:
     """Three primaries with a replica each, of this test case alone."""
     with (
         Shards(3, replicas=True, program=program, user=user and in_cluster(user)) as shards,
@@ -44,7 +61,7 @@ def test_a_held_lock_and_its_waiter_follow_the_slot(drivers: Drivers, shards: Sh
     waiter = drivers.start(face).client([shards.url], ttl_ms=TTL_MS).lock(name)
     waiting = waiter.start_acquire()
     shard = shards.shard(name)
-    source, target = shards.servers[shard], shards.servers[(shard + 1) % shards.primaries]
+    source, target = shards.owner(name), shards.servers[(shard + 1) % shards.primaries]
     assert source.command("EXISTS", name)
     shards.migrate(name, source, target)
     holder.extend()
@@ -59,8 +76,9 @@ def test_a_held_lock_and_its_waiter_follow_the_slot(drivers: Drivers, shards: Sh
 
 
 @every_face
-def test_a_held_lock_outlives_a_dead_primary(drivers: Drivers, shards: Shards, face: str, name: str) -> None:
-    holder = drivers.start(face).client([shards.url], ttl_ms=OUTLIVING_TTL_MS).lock(name)
+def test_a_held_lock_outlives_a_dead_primary(drivers: Drivers, own_shards: Shards, face: str, name: str) -> None:
+    shards = own_shards
+    holder = drivers.fresh(face).client([shards.url], ttl_ms=OUTLIVING_TTL_MS).lock(name)
     holder.acquire()
     shard = shards.shard(name)
     primary, replica = shards.servers[shard], shards.servers[shards.primaries + shard]
@@ -139,8 +157,9 @@ def test_several_names_in_an_open_slot(drivers: Drivers, shards: Shards, face: s
 
 @every_face
 def test_a_diagnosis_tells_of_an_open_slot(
-    drivers: Drivers, shards: Shards, user: User | None, face: str, name: str
+    drivers: Drivers, own_shards: Shards, user: User | None, face: str, name: str
 ) -> None:
+    shards = own_shards
     shard = shards.shard(name)
     source, target = shards.servers[shard], shards.servers[(shard + 1) % shards.primaries]
     if user:

@@ -92,7 +92,7 @@ def test_a_password_file_that_hangs(
     add_user(server, "app")
     path, pipe = tmp_path / "password", tmp_path / "pipe"
     os.mkfifo(path)
-    driver = drivers.start(face)
+    driver = drivers.fresh(face)
     with pytest.raises(LockError, match="no login within") as cut:
         driver.client([server.url_as("app")], password_file=str(path), timeout_ms=CUT_MS).lock(name).acquire()
     assert cut.value.code == "unavailable"

@@ -140,7 +140,7 @@ def test_a_release_in_time_is_an_ordinary_one(drivers: Drivers, nodes: Cluster, 
 @every_face
 def test_it_is_renewed_sooner(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     """A third of what is left beside the margin passes between two renewals, and a tenth more or less."""
-    driver = drivers.start(face)
+    driver = drivers.fresh(face)
     ttl_ms, renewals = 3000, 5
     lock = driver.client(node.urls).lock(name, ttl_ms=ttl_ms, margin_ms=ttl_ms // 2)
     lock.acquire()

@@ -189,7 +189,7 @@ def test_more_threads_than_connections(
     drivers: Drivers, five_nodes: Cluster, network: Network, face: str, name: str
 ) -> None:
     """Those that come too many share the connections of the background. No call fails, though files are scarce."""
-    driver = drivers.start(face)
+    driver = drivers.fresh(face)
     driver.limit_open_files(256)
     client = driver.client(network.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
 
@@ -472,7 +472,7 @@ def every_answer_is_its_own(client: Client, nodes: Cluster, name: str, harm: Cal
 @every_face
 def test_one_server_under_two_addresses(drivers: Drivers, five_nodes: Cluster, face: str, name: str) -> None:
     """The server votes once: with another one it is a quorum of three, and alone it is not one of two."""
-    driver = drivers.start(face)
+    driver = drivers.fresh(face)
     one, other = five_nodes[0], five_nodes[1]
     with Network([one, one, other]) as network:
         client = driver.client(network.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)

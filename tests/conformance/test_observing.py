@@ -46,7 +46,7 @@ def count(driver: Driver, metric: str, **labels: str) -> int:
 
 @every_face
 def test_every_metric_is_there_from_the_start(drivers: Drivers, face: str) -> None:
-    metrics = drivers.start(face).stats()
+    metrics = drivers.fresh(face).stats()
     cases = table("metrics")["cases"]
     assert sorted(metrics) == sorted(case["name"] for case in cases)
     for case in cases:
@@ -80,7 +80,7 @@ def samples(metrics: Json) -> set[tuple[str, frozenset[tuple[str, str]], float]]
 
 @every_face
 def test_the_metrics_as_text_are_the_same(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    driver = drivers.start(face)
+    driver = drivers.fresh(face)
     driver.call("count_by_name", most=MANY)
     lock = driver.client(node.urls).lock(f'{name} "quoted" \\ and more\n')
     lock.acquire()
@@ -104,7 +104,7 @@ def test_a_node_that_cannot_be_reached_is_reported_once(
     drivers: Drivers, node: Cluster, face: str, why: str, name: str
 ) -> None:
     """Whatever prevents a connection, and however often. The error says where the address came from."""
-    driver, events = drivers.start(face), list[Json]()
+    driver, events = drivers.fresh(face), list[Json]()
 
     def codes() -> list[str]:
         events.extend(driver.events())
@@ -138,7 +138,7 @@ def test_a_node_that_cannot_be_reached_is_reported_once(
 def test_an_error_says_where_the_addresses_came_from(drivers: Drivers, face: str, name: str) -> None:
     def said(env: dict[str, str]) -> str:
         with pytest.raises(LockError) as failed:
-            drivers.start(face, env).client(None).lock(name).acquire(timeout_ms=0)
+            drivers.fresh(face, env).client(None).lock(name).acquire(timeout_ms=0)
         return failed.value.message
 
     assert "those of REDLOCK_URLS" in said({"REDLOCK_URLS": "redis://127.0.0.1:1"})
@@ -151,7 +151,7 @@ def test_an_error_says_where_the_addresses_came_from(drivers: Drivers, face: str
 
 @every_face
 def test_a_life_is_counted(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    driver = drivers.start(face)
+    driver = drivers.fresh(face)
     driver.call("count_by_name", most=MANY)
     client = driver.client(node.urls)
     lock, other = client.lock(name), client.lock(name)
@@ -178,7 +178,7 @@ def test_a_life_is_counted(drivers: Drivers, node: Cluster, face: str, name: str
 
 @every_face
 def test_a_loss_is_logged_and_counted(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    driver = drivers.start(face)
+    driver = drivers.fresh(face)
     driver.call("count_by_name", most=MANY)
     lock = driver.client(node.urls).lock(name, ttl_ms=SHORT_TTL_MS)
     lock.acquire()
@@ -198,7 +198,7 @@ def test_a_loss_is_logged_and_counted(drivers: Drivers, node: Cluster, face: str
 def test_a_process_that_waits_for_itself_is_told(
     drivers: Drivers, node: Cluster, shape: str, face: str, name: str
 ) -> None:
-    driver = drivers.start(face)
+    driver = drivers.fresh(face)
     client = driver.client(node.urls, ttl_ms=SHORT_TTL_MS, label="the holder")
     waiter = driver.client(node.urls, ttl_ms=SHORT_TTL_MS, label="the waiter")
     if shape == "semaphore":
@@ -224,7 +224,7 @@ def test_a_process_that_waits_for_itself_is_told(
 @every_face
 def test_a_process_that_hands_its_lock_on_is_not_told(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     """A call waits for longer than the ttl, and each of those before it has the lock for less."""
-    driver = drivers.start(face)
+    driver = drivers.fresh(face)
     client = driver.client(node.urls, ttl_ms=RENEWED_TTL_MS)
     locks = [client.lock(name) for _ in range(5)]
     locks[0].acquire()
@@ -244,7 +244,7 @@ def test_a_process_that_hands_its_lock_on_is_not_told(drivers: Drivers, node: Cl
 
 @every_face
 def test_renewals_leave_a_margin(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    driver = drivers.start(face)
+    driver = drivers.fresh(face)
     lock = driver.client(node.urls).lock(name, ttl_ms=RENEWED_TTL_MS)
     lock.acquire()
     until(lambda: count(driver, "redlock_renewal_margin_ratio") >= 2, "it was renewed twice")
@@ -255,7 +255,7 @@ def test_renewals_leave_a_margin(drivers: Drivers, node: Cluster, face: str, nam
 
 @every_face
 def test_a_node_that_hangs_and_comes_back(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
-    driver = drivers.start(face)
+    driver = drivers.fresh(face)
     client = driver.client(own_nodes.urls, ttl_ms=RENEWED_TTL_MS, node_timeout_ms=NODE_TIMEOUT_MS)
     lock, node = client.lock(name), client.diagnose()[0]["node"]
     lock.acquire()
@@ -270,7 +270,7 @@ def test_a_node_that_hangs_and_comes_back(drivers: Drivers, own_nodes: Cluster, 
 
 @every_face
 def test_a_node_that_restarts(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
-    driver = drivers.start(face)
+    driver = drivers.fresh(face)
     client = driver.client(own_nodes.urls, ttl_ms=RENEWED_TTL_MS)
     lock, node = client.lock(name), client.diagnose()[0]["node"]
     lock.acquire()
@@ -294,7 +294,7 @@ def test_what_a_server_refuses_is_told(
     drivers: Drivers, node: Cluster, face: str, name: str, command: str, code: str
 ) -> None:
     with Proxy(node[0], rules=[forbidden(command)]) as proxy:
-        driver = drivers.start(face)
+        driver = drivers.fresh(face)
         client = driver.client([proxy.url])
         lock, other = client.lock(name), client.lock(name)
         lock.acquire()
@@ -321,6 +321,6 @@ def test_a_server_that_may_evict_is_told(
 ) -> None:
     (server,) = start_nodes(1)
     server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-    driver = drivers.start(face)
+    driver = drivers.fresh(face)
     driver.client([server.url]).lock(name).acquire()
     heard(driver, "node_evicts", node=server.address, policy="allkeys-lru")

@@ -71,7 +71,7 @@ def test_secrets_are_not_told(drivers: Drivers, guarded: Server, face: str, name
 
 @pytest.mark.parametrize("face", FACES)
 def test_events_and_metrics_tell_no_secret(drivers: Drivers, guarded: Server, face: str, name: str) -> None:
-    driver = drivers.start(face)
+    driver = drivers.fresh(face)
     client, stranger = clients(driver, guarded)
     client.lock(name, ttl_ms=SHORT_TTL_MS).acquire()
     token = token_of(guarded, name)

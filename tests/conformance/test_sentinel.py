@@ -74,7 +74,7 @@ def passes_on(holder: Lock, fence: int, waiting: Call) -> None:
 def test_a_held_lock_and_its_waiter_move_to_the_new_primary(
     drivers: Drivers, sentinels: Sentinels, face: str, end: Callable[[Sentinels], None], name: str
 ) -> None:
-    holder = drivers.start(face).client([sentinels.url], ttl_ms=LONG_TTL_MS).lock(name)
+    holder = drivers.fresh(face).client([sentinels.url], ttl_ms=LONG_TTL_MS).lock(name)
     fence = held(sentinels, holder, name)
     waiter = drivers.start(face).client([sentinels.url], ttl_ms=TTL_MS).lock(name)
     asked = Asked([sentinels.servers[0]])

@@ -303,7 +303,7 @@ FOUND_BY = {
     ),
     "told-term": ("test_election.py::test_who_leads[five nodes-python]", '"term": number'),
     "impatient-candidate": ("test_election.py::test_the_options_of_an_election[python]", "it has not waited"),
-    "discouraged-candidate": ("test_election.py::test_a_campaign_outlasts_an_outage[python]", "assert run.pending"),
+    "discouraged-candidate": ("test_election.py::test_a_campaign_outlasts_an_outage", "run.pending"),
     "one-term": ("test_election.py::test_a_lost_leader_campaigns_again[one node-python]", "it leads again"),
     "late-stop": ("test_election.py::test_a_campaign_that_is_stopped[one node-python]", "took"),
     "untold-failure": ("test_election.py::test_a_body_that_fails_resigns[one node-python]", '["failed"]'),

@@ -356,7 +356,7 @@ def test_addresses_in_the_environment(drivers: Drivers, face: str) -> None:
     differences = {}
     for row in table("addresses")["cases"]:
         if "env" in row:
-            driver = drivers.start(face, {"REDLOCK_URLS": row["env"]})
+            driver = drivers.fresh(face, {"REDLOCK_URLS": row["env"]})
             differences[repr(row["env"])] = address_difference(driver, None, row)
             driver.finish()
     report(differences)
@@ -372,7 +372,7 @@ def test_address_without_any(drivers: Drivers, face: str, name: str) -> None:
 @every_face
 def test_comma_in_a_password_of_the_environment(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     node[0].command("ACL", "SETUSER", "comma", "on", ">a,b", "~*", "&*", "+@all")
-    driver = drivers.start(face, {"REDLOCK_URLS": f"unix://{node[0].socket}?user=comma&pass=a%2Cb"})
+    driver = drivers.fresh(face, {"REDLOCK_URLS": f"unix://{node[0].socket}?user=comma&pass=a%2Cb"})
     lock = driver.client(None).lock(name)
     assert lock.try_acquire()
     assert node.has(name)
