@@ -22,8 +22,8 @@ STEP := @python3 tests/setup/step.py
 # The last line of a goal: its seconds by step. STRICT=yes makes it fail if the goal took half as long again as it may.
 TIMES := $(STEP) --times $(if $(STRICT),--strict) --budget
 
-# Tests mostly wait for servers and drivers, so two cores have time for more than two of them.
-PARALLEL := -n 6 --dist worksteal
+# Tests mostly wait for servers and drivers, so two cores have time for many of them.
+PARALLEL := -n 12 --dist worksteal
 PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
 SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos mutants setup frameworks/test_python.py frameworks/test_page.py)
 # The most telling test cases, which also run on a cluster and behind sentinels.
@@ -213,7 +213,7 @@ test-all: ## long: Run every test there is, those that `make test` leaves out in
 	$(STEP) 'each feature alone' --show -- $(MAKE) --no-print-directory --silent features
 	$(STEP) 'model and simulation' --show -- cargo test --locked --release --no-fail-fast $(addprefix --package redlock-,model simulation) -- --include-ignored
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) --all python/tests
-	$(STEP) 'tests of the package for Node' --show -- env TEST_ALL=1 npm --prefix node test
+	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
 	$(STEP) 'tests over all languages' --show -- $(PYTEST) --all $(SUITES)
 	$(STEP) 'a cluster' --show -- $(PYTEST) --all $(TELLING) --topology cluster
 	$(STEP) 'sentinels' --show -- $(PYTEST) --all $(TELLING) --topology sentinel
