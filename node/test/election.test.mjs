@@ -170,22 +170,6 @@ test("a leader that the release finds replaced has led", async () => {
   assert.deepEqual([result, terms], ["led", 1]);
 });
 
-test("a stop ends a campaign at once, without a key", async () => {
-  const name = fresh();
-  const held = await redlock.lock(name).acquire();
-  const candidate = redlock.election(name);
-  const campaigns = [1, 2].map(() => candidate.run(never));
-  await until(() => waiting() === 2);
-  candidate.stop();
-  assert.deepEqual(await Promise.all(campaigns), [undefined, undefined]);
-  assert.equal(candidate.stopped, true);
-  candidate.stop();
-  await held.release();
-  assert.equal(await candidate.run(never), undefined, "later ones too");
-  assert.equal(await exists(name), false);
-  assert.equal(await redlock.election(name).run(() => "others are not stopped"), "others are not stopped");
-});
-
 test("a stop in the turn in which the campaign is won runs no body", async () => {
   const name = fresh();
   const first = await redlock.lock(fresh(), { ttl: 100, autoRenew: false }).acquire();

@@ -1,6 +1,4 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import { createServer } from "node:net";
 import { after, before, test } from "node:test";
 import { runInNewContext } from "node:vm";
 import { configure, inspect, LockClosed, LockInvalidArgument, lock, Redlock } from "redlock-rs";
@@ -41,26 +39,6 @@ test("names are text or bytes, and reach the server unchanged", async () => {
     assert.equal(held.name, shown);
     assert.equal((await redlock.inspect(name)).state, "held");
     await held.release();
-  }
-});
-
-test("wrong names are refused at once", async () => {
-  for (const [name, ...mentions] of [
-    ["\ud800", "lone surrogates", "Uint8Array"],
-    [["a", "b"], "not an array", "lockAll(names)"],
-    [undefined, "not undefined"],
-    [17, "not a number"],
-    [new Uint16Array(2), "not an object"],
-    ["", "empty"],
-    [new Uint8Array(513), "513 bytes"],
-    ["redlock:fence:a", "reserved"],
-    ["redlock:slot:0:{a}", "reserved"],
-    ["redlock:shared:1", "reserved"],
-  ]) {
-    for (const make of [() => redlock.lock(name), () => redlock.inspect(name)]) {
-      const error = await refused(make, ...mentions);
-      assert.equal(error.option, "name");
-    }
   }
 });
 
@@ -152,32 +130,6 @@ test("wrong options are refused at once, and never shown", async () => {
   await held.release();
 });
 
-test("the time for a connection is an option of a client", async () => {
-  for (const connectTimeout of [50, 2_000, 60_000, undefined]) new Redlock("memory://a", { connectTimeout });
-  for (const [connectTimeout, ...mentions] of [
-    [49, "connectTimeout is 49 ms", "from 50 ms to 1 min"],
-    [60_001, "connectTimeout is 60001 ms"],
-    [Number.NaN, "connectTimeout is not a number"],
-    ["1000", "connectTimeout must be a number of milliseconds"],
-  ]) {
-    const error = await refused(() => new Redlock("memory://a", { connectTimeout }), ...mentions);
-    assert.equal(error.option, "connectTimeout");
-  }
-  await refused(() => redlock.lock("foo", { connectTimeout: 1_000 }), "give it to the client as connectTimeout");
-  await refused(() => new Redlock("memory://a", { maxConnections: 1.5 }), "maxConnections is 1.5", "a whole number");
-  await refused(() => new Redlock("memory://a", { maxConnections: "8" }), "maxConnections must be a whole number");
-});
-
-test("a server that says nothing is given the time for a connection", async () => {
-  const silent = createServer().listen(0, "127.0.0.1");
-  await once(silent, "listening");
-  const client = new Redlock(`redis://127.0.0.1:${silent.address().port}`, { connectTimeout: 50, timeout: 0 });
-  const error = await failure(() => client.lock("foo").acquire());
-  assert.equal(error.code, "unavailable");
-  assert.ok(error.message.includes("no answer within 50ms"), error.message);
-  silent.close();
-});
-
 test("the name of a lock stays as it is in a message", async () => {
   const name = 'max_hold "auto_renew" fence_ttl';
   const error = await refused(() => redlock.lock(name, { maxHold: 1_000 }), "maxHold is 1 s");
@@ -262,20 +214,6 @@ test("options that would be ignored are refused", async () => {
 test("the calls of other libraries say what to write", async () => {
   await refused(() => redlock.acquire(["foo"], 5_000), 'redlock.lock("name", { ttl: 10_000 }).acquire()');
   await refused(() => redlock.using(["foo"], 5_000, async () => undefined), ".using(async (signal)");
-});
-
-test("nodes are URLs", async () => {
-  for (const [nodes, ...mentions] of [
-    [[], "address"],
-    [["redis://a", "redis://a"], "redis://a"],
-    ["redis://a?timeout=5", "timeout"],
-    [[{ settings: { password: "secret" } }], "a node must be a URL", "not an object"],
-    [{ ttl: 5 }, "a node must be a URL"],
-    [null, "not null"],
-  ]) {
-    const error = await refused(() => new Redlock(nodes), ...mentions);
-    assert.equal(error.option, "nodes");
-  }
 });
 
 test("the default client is made at the first use, from the environment", async () => {

@@ -161,35 +161,6 @@ test("a client that is disposed of is closed", async () => {
   await assert.rejects(redlock.close({ limit: -1 }), LockInvalidArgument);
 });
 
-test("inspect shows whose lock it is", async () => {
-  const name = fresh();
-  const nobody = { slot: null, label: null, fence: null, since: null, readers: null, labels: [] };
-  const nothing = { ...nobody, ttlLeft: null, holders: 0, quorum: 1, waiting: 0 };
-  const nodes = [{ node: server.url, key: name, state: "free" }];
-  assert.deepEqual(await redlock.inspect(name), { name, key: name, state: "free", ...nothing, nodes });
-  const lock = await redlock.lock(name, { label: "worker 7" }).acquire();
-  const view = await redlock.inspect(name);
-  assert.deepEqual([view.state, view.label, view.fence, view.holders], ["held", "worker 7", lock.fence, 1]);
-  assert.deepEqual(Object.keys(view.nodes[0]), ["node", "key", "state", "label", "fence", "ttlLeft"]);
-  assert.equal(view.since.getTime(), Math.floor(lock.fence / 1_000));
-  assert.ok(view.ttlLeft > 0 && view.ttlLeft <= 10_000);
-  await lock.release();
-  const unlabelled = await redlock.lock(name, { label: "" }).acquire();
-  assert.equal((await redlock.inspect(name)).label, null);
-  await unlabelled.release();
-  await server.ask("SET", name, "someone else");
-  assert.deepEqual(
-    { ...(await redlock.inspect(name)), nodes: [] },
-    {
-      ...{ name, key: name, state: "foreign", ...nothing, holders: 1 },
-      nodes: [],
-    },
-  );
-  const { state, waiting, nodes: failed } = await new Redlock("unix:///nonexistent/s").inspect(name);
-  assert.deepEqual([state, waiting], ["unknown", null]);
-  assert.deepEqual(Object.keys(failed[0]), ["node", "key", "state", "error"]);
-});
-
 test("no output shows credentials or tokens", async () => {
   const guarded = await Server.start({ requirepass: "hunter2" });
   try {

@@ -124,29 +124,6 @@ test("only the first lock with its options is checked natively", (t) => {
   assert.deepEqual(calls, ["template", "templateOfAll", "templateOfSemaphore"]);
 });
 
-test("a number of permits is a whole one, up to 1000", async () => {
-  for (const permits of [1, 1000]) assert.equal(await redlock.semaphore(fresh(), permits).tryAcquire(), true);
-  for (const [permits, ...mentions] of [
-    [undefined, "permits must be a whole number, not undefined"],
-    [null, "not null"],
-    ["5", "not a string"],
-    [5n, "not a bigint"],
-    [{ ttl: 500 }, "not an object"],
-    [1.5, "permits is 1.5, but must be a whole number"],
-    [Number.NaN, "permits is NaN"],
-    [Number.POSITIVE_INFINITY, "permits is inf"],
-    [-1, "permits is -1"],
-    [2 ** 32, "permits is 4294967296"],
-    [0, "permits"],
-    [1001, "permits", "1000"],
-  ]) {
-    for (let turn = 0; turn < 2; turn += 1) {
-      await refused(() => redlock.semaphore("pool", permits), "permits", ...mentions);
-      await refused(() => redlock.inspectSemaphore("pool", permits), "permits", ...mentions);
-    }
-  }
-});
-
 test("wrong names and options are refused, and a closed client", async () => {
   const client = new Redlock(server.url);
   client.semaphore("right", 2);

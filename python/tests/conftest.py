@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, settings
 from server import LIMIT, Nodes, Server
 from support.process import TESTS
 
@@ -20,24 +19,6 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 PYTHONPATH = os.pathsep.join([str(Path(__file__).parent), str(TESTS)])
 """Where programs find the modules beside these tests, and those that all tests share."""
-
-# Every run is the same, and a failure is shown as it was found. With `--all` a run has more examples.
-# `--hypothesis-profile long` looks further, elsewhere each time, and for the shortest way to a failure.
-settings.register_profile("long", max_examples=2_000, stateful_step_count=50, deadline=None, database=None)
-settings.register_profile(
-    "all",
-    settings.get_profile("long"),
-    max_examples=100,
-    stateful_step_count=30,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-)
-settings.register_profile("short", settings.get_profile("all"), max_examples=20)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if not config.getoption("--hypothesis-profile"):
-        settings.load_profile("all" if config.getoption("--all") else "short")
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import copy
 import gc
 import pickle
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -64,15 +63,6 @@ def never(_: object) -> NoReturn:
 # --- blocking ---
 
 
-def test_what_the_body_raises_comes_out_after_the_release(election: redlock.Election, memory: MemoryServer) -> None:
-    def fail(_: redlock.Lock) -> None:
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        election.run(fail)
-    assert is_free(memory)
-
-
 def test_the_loss_of_its_lock_is_not_a_failure_of_the_body(election: redlock.Election) -> None:
     terms: list[redlock.Lock] = []
 
@@ -128,23 +118,6 @@ def test_a_body_can_release_its_lock(election: redlock.Election, memory: MemoryS
         return "resigned early"
 
     assert election.run(lead) == "resigned early"
-
-
-def test_a_leader_looks_for_the_stop(
-    election: redlock.Election, memory: MemoryServer, pool: ThreadPoolExecutor
-) -> None:
-    began = threading.Event()
-
-    def lead(lock: redlock.Lock) -> bool:
-        began.set()
-        until(lambda: election.stopped)
-        return lock.held
-
-    running = pool.submit(election.run, lead)
-    assert began.wait(LIMIT)
-    election.stop()
-    assert running.result(LIMIT) is True, "nobody else leads while the body runs"
-    assert is_free(memory)
 
 
 def failing(call: Callable[..., Any], errors: list[redlock.LockUnavailable]) -> Callable[..., Any]:
@@ -378,11 +351,6 @@ def test_wrong_arguments_are_refused_at_once(face: Any) -> None:
             client.election(name)
 
 
-async def test_defaults_of_the_client_that_make_no_sense_are_left_out(memory: MemoryServer) -> None:
-    client = redlock.Redlock(memory.url, timeout=0, auto_renew=False, protocol="setnx", ttl=20)
-    assert client.election("leader").run(lambda lock: lock.fence > 0 and lock.remaining > 10)
-
-
 @FACES
 def test_neither_pickled_nor_copied(face: Any) -> None:
     election = face.Redlock("memory://election").election(b"leader")
@@ -473,21 +441,6 @@ async def campaigning(election: aio.Election, memory: MemoryServer) -> asyncio.T
     task = asyncio.create_task(election.run(lead))
     await eventually(lambda: campaigns(memory))
     return task
-
-
-async def test_a_stop_ends_a_campaign_in_asyncio(aelection: aio.Election, memory: MemoryServer) -> None:
-    task = await campaigning(aelection, memory)
-    aelection.stop()
-    async with asyncio.timeout(SLACK):
-        assert await task is None
-    await eventually(lambda: not total("redlock_waiting"))
-    memory.release("leader")
-    assert is_free(memory)
-
-    async def lead(_: aio.Lock) -> str:
-        pytest.fail("it leads")
-
-    assert await aelection.run(lead) is None
 
 
 async def test_a_stop_cancels_a_body_which_may_clean_up(aelection: aio.Election, memory: MemoryServer) -> None:
@@ -605,21 +558,6 @@ async def test_a_loss_and_a_stop_at_once_are_a_stop(aelection: aio.Election, mem
     assert await aelection.run(lead) is None
     assert undisturbed()
     await eventually(lambda: is_free(memory))
-
-
-async def test_a_campaign_in_asyncio_outlasts_an_outage(
-    aelection: aio.Election, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    errors = [OUTAGE, OUTAGE]
-    monkeypatch.setattr(aio.Lock, "__aenter__", failing(aio.Lock.__aenter__, errors))
-
-    async def lead(lock: aio.Lock) -> bool:
-        return lock.held
-
-    assert await aelection.run(lead) is True
-    errors.append(redlock.LockUnavailable("no thread"))
-    with pytest.raises(redlock.LockUnavailable, match="no thread"):
-        await aelection.run(lead)
 
 
 def test_elections_in_several_loops(memory: MemoryServer, pool: ThreadPoolExecutor) -> None:

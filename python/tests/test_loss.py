@@ -1,7 +1,6 @@
 """Losses are reported in time and with their reason, whatever the nodes do; and the `on_lost` of the blocking face."""
 
 import asyncio
-import contextlib
 import inspect
 import signal
 import threading
@@ -11,73 +10,12 @@ from typing import Any
 
 import pytest
 from conftest import Start
-from server import LIMIT, SLACK, Nodes, Server
+from server import LIMIT, Server
 from support.clock import until
 from test_asyncio import eventually
 
 import redlock
 from redlock import asyncio as aio
-
-
-class Told:
-    """When a loss was reported, and the end of the validity that the lock showed last."""
-
-    def __init__(self, lock: redlock.Lock | aio.Lock) -> None:
-        self._lock = lock
-        self._loss: redlock.LockLost | None = None
-        self._end = self._at = 0.0
-        lock.on_lost(self._tell)
-
-    def _tell(self, loss: redlock.LockLost) -> None:
-        self._at, self._loss = time.monotonic(), loss
-
-    async def in_time(self) -> None:
-        remaining = self._lock.remaining
-        # This stops before the end: a check after it would report the loss, and the loss must be reported without one.
-        while remaining > 0.2:
-            self._end = time.monotonic() + remaining
-            await asyncio.sleep(0.02)
-            remaining = self._lock.remaining
-        await eventually(lambda: self._loss)
-        assert self._loss is not None
-        assert self._loss.reason == "unreachable"
-        assert self._end - 0.01 <= self._at <= self._end + SLACK
-
-
-async def test_a_loss_is_told_in_time_while_all_nodes_are_frozen(nodes: Nodes, name: str) -> None:
-    client, aclient = redlock.Redlock(nodes.urls, ttl=3), aio.Redlock(nodes.urls, ttl=3)
-    lock, alock = client.lock(name), aclient.lock(f"{name}-aio")
-    told, atold = Told(lock), Told(alock)
-
-    async def body(lock: aio.Lock) -> None:
-        async with lock:
-            await asyncio.sleep(LIMIT)
-
-    other = aclient.lock(f"{name}-cancelled", ttl=20)
-    cut, cancelled = asyncio.create_task(body(alock)), asyncio.create_task(body(other))
-    keys = [name, f"{name}-aio", f"{name}-raising", f"{name}-cancelled"]
-    with (
-        contextlib.ExitStack() as freeze,
-        pytest.raises(redlock.LockLost) as left,
-        lock,
-        pytest.raises(KeyError),
-        client.lock(f"{name}-raising") as raising,
-    ):
-        await eventually(lambda: all(len(nodes.having(key)) == len(nodes.servers) for key in keys))
-        # A node has the key before the loop has the lock.
-        await eventually(lambda: alock.held and other.held)
-        freeze.enter_context(nodes.frozen())
-        cancelled.cancel()
-        await asyncio.gather(told.in_time(), atold.in_time(), asyncio.wait([cut, cancelled]))
-        await eventually(lambda: not raising.held)
-        raise KeyError
-    with pytest.raises(redlock.LockLost) as loss:
-        await cut
-    assert left.value.reason == loss.value.reason == "unreachable"
-    assert isinstance(loss.value.__cause__, asyncio.CancelledError)
-    with pytest.raises(asyncio.CancelledError):
-        await cancelled
-    await eventually(lambda: not any(nodes.having(key) for key in keys))
 
 
 def test_callbacks_are_called_in_order_on_a_thread_of_ours(client: redlock.Redlock, name: str, server: Server) -> None:

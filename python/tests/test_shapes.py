@@ -6,7 +6,6 @@
 
 import asyncio
 import inspect
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -56,41 +55,6 @@ def test_names_are_sorted_and_each_once(face: Any) -> None:
     assert client.lock("a").names == ("a",)
 
 
-def test_names_are_taken_from_every_iterable() -> None:
-    client = redlock.Redlock("memory://iterables")
-    assert client.lock_all(name for name in "ab").names == ("a", "b")
-    assert client.lock_all({"b", "a"}).names == ("a", "b")
-    assert client.lock_all({"b": 1, "a": 2}.keys()).names == ("a", "b")
-
-
-@FACES
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ("abc", "names is of type str"),
-        (b"abc", "names is of type bytes"),
-        (None, "names is of type NoneType"),
-        (3, "names is of type int"),
-        ([], "names has 0 different names"),
-        ([3], "names[0] is of type int"),
-        (["a", None], "names[1] is of type NoneType"),
-        ([""], "names[0] is empty"),
-        (["b", "a", ""], "names[2] is empty"),
-        (["a", "\ud800"], "names[1] contains a lone surrogate"),
-        (["a", "x" * 513], "names[1] has 513 bytes"),
-        (["a", "redlock:fence:b"], 'names[1] begins with "redlock:fence:"'),
-        (["redlock:fence:b"], 'names[0] begins with "redlock:fence:"'),
-        (bytearray(b"ab"), "names[0] is of type int"),
-        ([str(number) for number in range(17)], "names has 17 different names"),
-    ],
-)
-def test_wrong_names_are_refused(face: Any, wrong: Any, told: str) -> None:
-    """The error says which name is wrong."""
-    with pytest.raises(redlock.LockInvalidArgument, match=re.escape(told)) as refused:
-        face.Redlock("memory://wrong").lock_all(wrong)
-    assert refused.value.option == "names"
-
-
 @FACES
 def test_each_of_the_two_hints_at_the_other(face: Any) -> None:
     client = face.Redlock("memory://hints")
@@ -121,17 +85,6 @@ def test_a_lost_semaphore_keeps_its_slot_until_it_is_released(memory: MemoryServ
     with pytest.raises(redlock.LockLost):
         lock.release()
     assert lock.slot is None
-
-
-@FACES
-@pytest.mark.parametrize("wrong", [0, 1001, -1, 2**40, True, 2.0, "2", None])
-async def test_a_wrong_number_of_permits_is_refused(face: Any, wrong: Any) -> None:
-    client = face.Redlock("memory://permits")
-    with pytest.raises(redlock.LockInvalidArgument, match="permits") as refused:
-        client.semaphore("pool", wrong)
-    assert refused.value.option == "permits"
-    with pytest.raises(redlock.LockInvalidArgument, match="permits"):
-        await of(client.inspect_semaphore("pool", wrong))
 
 
 def test_a_semaphore_shows_its_permits() -> None:
@@ -257,24 +210,6 @@ async def test_decorated_coroutine_functions(aclient: aio.Redlock, server: Serve
 
 
 # --- the default clients ---
-
-
-async def test_the_default_clients_have_them(redlock_server: MemoryServer) -> None:
-    assert redlock_server.url == redlock.inspect("a").nodes[0].node
-    with redlock.lock_all(["b", "a"]) as lock, redlock.semaphore("pool", 2) as permit:
-        assert lock.names == ("a", "b")
-        states = [(view.slot, view.state) for view in redlock.inspect_semaphore("pool", 2)]
-        assert (permit.slot, "held") in states
-        assert [(view.slot, view.state) for view in await aio.inspect_semaphore("pool", 2)] == states
-        assert not await aio.lock_all(["b", "c"], timeout=0).acquire()
-        async with aio.semaphore("pool", 2, timeout=0) as other:
-            assert {permit.slot, other.slot} == {0, 1}
-    assert redlock.election("leader").run(lambda lock: lock.held)
-
-    async def lead(lock: aio.Lock) -> bool:
-        return lock.held
-
-    assert await aio.election("leader").run(lead)
 
 
 async def test_decorated_functions_use_the_default_client_of_each_call() -> None:

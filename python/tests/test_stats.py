@@ -2,13 +2,10 @@
 
 import dataclasses
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from conftest import Run
-from server import LIMIT
-from support.clock import until
 
 import redlock
 from redlock import asyncio as aio
@@ -34,25 +31,6 @@ def test_they_are_values() -> None:
         metric.kind = "counter"  # type: ignore[misc]
     assert aio.stats is redlock.stats
     assert aio.count_by_name is redlock.count_by_name
-
-
-def test_a_call_that_waited_was_contended(client: redlock.Redlock, name: str) -> None:
-    lock, other = client.lock(name), client.lock(name)
-    lock.acquire()
-    assert lock._waited == (False, 0)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(other.acquire)
-        until(lambda: total("redlock_waiting", name=name) == 1)
-        lock.release()
-        assert waiting.result(LIMIT)
-    waited = other._waited
-    assert waited is not None
-    assert waited[1] > 0
-    other.release()
-    assert other._waited is None
-    acquires = "redlock_acquire_duration_seconds"
-    assert total(acquires, name=name, outcome="acquired", contended="true") == 1
-    assert total(acquires, name=name, outcome="acquired", contended="false") == 1
 
 
 def test_names_are_labels_only_if_wanted(run: Run) -> None:

@@ -57,7 +57,10 @@ def test_a_private_authority(drivers: Drivers, encrypted: str, face: str, name: 
     driver = drivers.start(face)
     assert "tls_ca" in refusal(driver, encrypted, name)
     use(driver, encrypted, name, tls_ca=str(CA))
-    use(driver, f"{encrypted}?tls_ca={CA}", name)
+    other = next(iter(SELF_SIGNED.values()))
+    # The address wins.
+    use(driver, f"{encrypted}?tls_ca={CA}", name, tls_ca=str(other))
+    assert "tls_ca" in refusal(driver, f"{encrypted}?tls_ca={other}", name, tls_ca=str(CA))
 
 
 @pytest.fixture(scope="module", params=SELF_SIGNED)

@@ -5,6 +5,8 @@ than one only where time decides, or the order in which nodes answer. A comparis
 was seen, and there must always be one.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -44,19 +46,14 @@ class Lock:
     made: frozenset[int] = frozenset()
     """The nodes that granted the lock, or got it back."""
 
-    told: int = 0
-    """How many losses were reported to the object."""
-
     @property
     def held(self) -> bool:
+        """Whether it is held."""
         return self.state == "held"
 
-    def lost(self, reason: str) -> "Lock":
-        return Lock(f"lost: {reason}", told=self.told + 1)
-
-    def idle(self) -> "Lock":
+    def idle(self) -> Lock:
         """The state after a failed acquire, which ends the memory of a loss."""
-        return Lock(self.state if self.state == "not_held" else "released", told=self.told)
+        return Lock(self.state if self.state == "not_held" else "released")
 
 
 Outcomes: TypeAlias = Iterator[tuple[str, "World"]]
@@ -73,38 +70,39 @@ class World:
 
     @property
     def quorum(self) -> int:
+        """How many nodes a lock needs."""
         return len(self.keys) // 2 + 1
 
     def having(self, owner: Owner) -> frozenset[int]:
         """The nodes whose key belongs to an owner."""
         return frozenset(node for node, key in enumerate(self.keys) if key == owner)
 
-    def key(self, before: Owner, after: Owner) -> "World":
+    def key(self, before: Owner, after: Owner) -> World:
         """Replace an owner everywhere."""
         return replace(self, keys=tuple(after if key == before else key for key in self.keys))
 
-    def lock(self, number: int, lock: Lock) -> "World":
+    def lock(self, number: int, lock: Lock) -> World:
         """Replace the knowledge of a lock object. A lock that is not held keeps no key for long."""
         world = replace(self, locks=(*self.locks[:number], lock, *self.locks[number + 1 :]))
         return world if lock.held else world.key(number, OLD)
 
-    def put(self, nodes: Iterable[int], owner: Owner, ends: Times = NEVER) -> "World":
+    def put(self, nodes: Iterable[int], owner: Owner, ends: Times = NEVER) -> World:
         """Let another client change the key on some nodes."""
         keys = tuple(owner if node in nodes else key for node, key in enumerate(self.keys))
         if owner == BRIEF and BRIEF in self.keys:
             ends = (min(self.brief[0], ends[0]), max(self.brief[1], ends[1]))
         return replace(self, keys=keys, brief=ends if owner == BRIEF else self.brief)
 
-    def settled(self) -> "World":
+    def settled(self) -> World:
         """The world after all unfinished work is done."""
         return self.key(OLD, None)
 
-    def passed(self, times: Times) -> Iterator["World"]:
+    def passed(self, times: Times) -> Iterator[World]:
         """The worlds that time may have made, on any of the nodes."""
         worlds = [self]
         for number, lock in enumerate(self.locks):
             if times[1] >= lock.end[0]:
-                over = [world.lock(number, lock.lost("expired")) for world in worlds]
+                over = [world.lock(number, Lock("lost: expired")) for world in worlds]
                 worlds = over if times[0] >= lock.end[1] else worlds + over
         brief: list[Owner] = [None] if times[0] >= self.brief[1] else [None, BRIEF]
         fates: dict[Owner, list[Owner]] = {OLD: [OLD, None], BRIEF: brief if times[1] >= self.brief[0] else [BRIEF]}
@@ -121,19 +119,12 @@ class World:
         state = self.locks[number].state
         yield {"held": "done", "released": "not_held"}.get(state, state), self
 
-    def collect(self, number: int, left_to: Owner) -> Outcomes:
-        """Forget the object, and make another. A held lock stays held: from here on, its keys are another owner's."""
-        lock = self.locks[number]
-        ends = lock.end[0], lock.end[1] + LINGERING
-        left = self.put(self.having(number), left_to, ends) if lock.held else self
-        yield ("warned" if lock.held else "done"), left.lock(number, Lock())
-
-    def close(self, *numbers: int) -> "World":
+    def close(self, *numbers: int) -> World:
         """Release what these hold, with their client."""
         world = self
         for number in numbers:
-            if (lock := world.locks[number]).held:
-                world = world.lock(number, Lock("released", told=lock.told))
+            if world.locks[number].held:
+                world = world.lock(number, Lock("released"))
         return world
 
     def acquire(self, number: int, ttl: float, times: Times, *, closed: bool, patience: float = 0) -> Outcomes:
@@ -148,7 +139,7 @@ class World:
             return
         if self.keys.count(None) >= self.quorum:
             made = frozenset(self.having(None))
-            yield "acquired", self.key(None, number).lock(number, Lock("held", ttl, lease(times, ttl), made, lock.told))
+            yield "acquired", self.key(None, number).lock(number, Lock("held", ttl, lease(times, ttl), made))
         elif patience < PATIENT:
             yield "denied", failed
         # On a slow machine the nodes may not have answered in time.
@@ -166,7 +157,7 @@ class World:
             yield lock.state, self
         elif self.keys.count(number) < self.quorum:
             for reason in self._reasons(number, frozenset(range(len(self.keys)))):
-                yield f"lost: {reason}", self.lock(number, lock.lost(reason))
+                yield f"lost: {reason}", self.lock(number, Lock(f"lost: {reason}"))
         else:
             ttl = lock.ttl if ttl is None else ttl
             end = lease(times, ttl)
@@ -177,7 +168,7 @@ class World:
     def release(self, number: int) -> Outcomes:
         """Release, explicitly."""
         lock = self.locks[number]
-        released = self.lock(number, Lock("released", told=lock.told))
+        released = self.lock(number, Lock("released"))
         if lock.state == "released":
             yield "done", self
         elif lock.state == "not_held":
@@ -193,7 +184,7 @@ class World:
             yield "done", released
 
     def leave(self, number: int) -> Outcomes:
-        """Release at the end of a block, where only a loss raises."""
+        """Release as the end of a block does, where only a loss is an error."""
         for result, world in self.release(number):
             yield ("done" if result == "not_held" else result), world
 
@@ -236,31 +227,6 @@ class World:
             regained = world.regain(waiter, holder, times) if acquired == "acquired" else [("", world)]
             for result, after in regained:
                 yield f"{released} {acquired} {result}", after
-
-    def block(self, number: int, ttl: float, times: Times, event: str, *, closed: bool) -> Outcomes:
-        """Run a block with an event in it."""
-        for result, entered in self.acquire(number, ttl, times, closed=closed):
-            if result != "acquired":
-                yield ("timeout" if result == "denied" else result), entered
-                continue
-            for world in entered.passed(times):
-                for left, after in world._happened(number, event).leave(number):
-                    yield ("raised" if event == "raise" else left), after
-
-    def _happened(self, number: int, event: str) -> "World":
-        """The results of an event in a block."""
-        everywhere = range(len(self.keys))
-        match event:
-            case "steal":
-                return self.put(everywhere, THEIRS)
-            case "delete":
-                return self.put(everywhere, None)
-            case "expire":
-                return self.lock(number, self.locks[number].lost("expired"))
-            case "release":
-                return next(after for _, after in self.release(number))
-            case _:
-                return self
 
     def _reasons(self, number: int, asked: frozenset[int]) -> set[str]:
         """Why the lock is lost: by the first answers that rule out a quorum. The other nodes never had it."""
