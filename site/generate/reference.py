@@ -89,7 +89,7 @@ def reasons() -> str:
 
 
 def options() -> str:
-    """The options that the page lists, each with an anchor, and how each language spells them."""
+    """The options that the page lists, each with a link to its example, and how each language spells them."""
     spelt: dict[str, dict[str, str]] = {}
     for case in _table("surface")["cases"]:
         if case["group"] == "options":
@@ -102,8 +102,8 @@ def options() -> str:
         case = spelt[bare]
         node = _first(case["node"]).rpartition(".")[2]
         rust = _first(case["rust"]).replace("::", ".").rpartition(".")[2]
-        anchor = f"[{name}](#{bare}){{ #{bare} }}"
-        lines.append(_row(anchor, default, meaning, f"`{node}`" if node else "", f"`.{rust}(…)`" if rust else ""))
+        spellings = (f"`{node}`" if node else "", f"`.{rust}(…)`" if rust else "")
+        lines.append(_row(f"[{name}](#{bare})", default, meaning, *spellings))
     return "\n".join(lines)
 
 
