@@ -12,7 +12,7 @@ import textwrap
 from dataclasses import dataclass
 from datetime import timedelta
 
-from setup.node_options import camel
+from setup.node_options import CLIENT, camel
 from support.process import TESTS
 
 PAGE = TESTS.parent / "core" / "docs" / "options.md"
@@ -57,7 +57,7 @@ def _client(why: str, *, node: str = "redis://a", **values: Value) -> Use:
 USES = {
     "ttl": Use("A crashed holder blocks others for at most 30 s.", {"ttl": _seconds(30)}),
     "timeout": Use(
-        "Gives up after 5 s. An election takes none: a candidate waits as long as it takes.",
+        "Give up after 5 s. A candidate of an election waits as long as it takes.",
         {"timeout": _seconds(5)},
         (ELECTION,),
     ),
@@ -72,8 +72,8 @@ USES = {
         (ELECTION,),
     ),
     "at_least": Use(
-        "A job that many hosts start at the same minute runs once, even if it takes only a second. In a semaphore, it "
-        "is the time of a slot.",
+        "A job that many hosts start at the same minute runs once, even if it takes only a second."
+        " In a semaphore, each slot has this time.",
         {"at_least": _seconds(60)},
         (NAMES, READERS, ELECTION, SETNX),
     ),
@@ -180,22 +180,23 @@ def _takers(use: Use) -> str:
     return f"Every lock takes it, except {' and '.join(use.refused)}." if use.refused else "Every lock takes it."
 
 
-def _section(name: str, use: Use, default: str) -> str:
+def _section(name: str, use: Use, default: str, meaning: str) -> str:
     code = "\n\n".join(
         f"```{language}\n{example(use)}\n```"
         for language, example in {"python": python, "js": node, "rust": rust}.items()
     )
-    default = default.removeprefix("none: ")
-    text = textwrap.fill(f"{use.why} Default: {default}. {_takers(use)}", 120, break_on_hyphens=False)
-    return f"### `{name}`\n\n{text}\n\n{code}"
+    meaning = meaning.removeprefix(CLIENT)
+    said = f"{meaning[0].upper()}{meaning[1:]}. Default: {default.removeprefix('none: ')}. {_takers(use)}"
+    said, why = (textwrap.fill(text, 120, break_on_hyphens=False) for text in (said, use.why))
+    return f"### `{name}`\n\n{said}\n\n{why}\n\n{code}"
 
 
 def written(page: str) -> str:
     """The page with the sections of today."""
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    defaults = dict(re.findall(r"^\| `(\w+)` \| (.+) \| .+ \|$", page, re.M))
-    sections = [_section(name, use, defaults[name]) for name, use in USES.items()]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", page, re.M)
+    sections = [_section(name, USES[name], default, meaning) for name, default, meaning in rows]
     return "\n\n".join([head + BEGIN, *sections, END + tail])
 
 
