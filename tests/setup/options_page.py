@@ -176,7 +176,7 @@ def _takers(use: Use) -> str:
     if use.client:
         return "Only a client takes it."
     if len(use.refused) * 2 > len(SHAPES):
-        return f"Only {' or '.join(shape for shape in SHAPES if shape not in use.refused)} takes it."
+        return f"Only {' or '.join(shape for shape in SHAPES if shape not in (*use.refused, SETNX))} takes it."
     return f"Every lock takes it, except {' and '.join(use.refused)}." if use.refused else "Every lock takes it."
 
 
