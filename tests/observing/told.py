@@ -16,7 +16,7 @@ LOG = SOURCES / "sys" / "log.rs"
 _EVENT = re.compile(
     r'(\w+) =\s*Event::new\("(\w+)", Topic::(\w+), Level::(\w+), &\[([^\]]*)\]\)\s*(\.for_person\(\))?;'
 )
-_SCRIPT = re.compile(r'Self::\w+ => "(\w+)"')
+_SCRIPT = re.compile(r' = "(\w+)"')
 _CALL = re.compile(r"\blog!\((\w+),")
 _PROGRAM = re.compile(r"^```(\S+)\n(.*?)^```$", re.M | re.S)
 
@@ -137,10 +137,9 @@ def told_events() -> dict[str, Event]:
 def scripts() -> list[str]:
     """The names of all scripts, as the engine has them."""
     text = (SOURCES / "net" / "node" / "scripts.rs").read_text(encoding="utf-8")
-    (names,) = re.findall(r"fn as_str\(self\) -> &'static str \{\n(.*?)\n    \}\n", text, re.S)
-    (known,) = re.findall(r"const COUNT: usize = (\d+);", text)
+    (names,) = re.findall(r"\nscripts! \{\n(.*?)\n\}\n", text, re.S)
     found = _SCRIPT.findall(names)
-    assert len(set(found)) == int(known), "each has a name"
+    assert len(set(found)) == len(names.splitlines()), "each has a name"
     return found
 
 

@@ -10,7 +10,7 @@ use crate::net::failure::Failure;
 use crate::net::node::way::Eval;
 use crate::protocol::request::{self, Action, FENCES, KeyState, Keys, Reply, Request, Wants};
 use crate::protocol::shape::LOOK_MOST;
-use crate::protocol::token::Fingerprint;
+use crate::protocol::token::{Fingerprint, Token};
 
 /// The values that `acquire.lua` knows, so that they are not sent.
 const USUAL_TTL: Duration = Duration::from_secs(10);
@@ -23,168 +23,171 @@ struct Text {
     hash: String,
 }
 
-impl Text {
-    fn new(text: &'static str) -> Self {
-        Self { text, hash: Script::new(text).get_hash().to_owned() }
-    }
-}
+/// Makes the scripts: for each its id, its name, which is that of its file, and the files that stand before that.
+macro_rules! scripts {
+    ($($id:ident = $name:literal $(behind $before:literal)*,)+) => {
+        /// The script of a request and its reply.
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        pub(super) enum ScriptId {
+            $($id,)+
+        }
 
-/// The text of a script about shared locks.
-macro_rules! of_shared {
-    ($name:literal) => {
-        concat!(
-            include_str!("../../protocol/lua/period.lua"),
-            include_str!(concat!("../../protocol/lua/", $name, ".lua"))
-        )
+        impl ScriptId {
+            const NAMES: &[&str] = &[$($name),+];
+            pub(super) const COUNT: usize = Self::NAMES.len();
+            pub(super) const ALL: [Self; Self::COUNT] = [$(Self::$id),+];
+        }
+
+        static SCRIPTS: LazyLock<[Text; ScriptId::COUNT]> = LazyLock::new(|| {
+            [$(concat!(
+                $(include_str!(concat!("../../protocol/lua/", $before, ".lua")),)*
+                include_str!(concat!("../../protocol/lua/", $name, ".lua"))
+            )),+].map(|text| Text { text, hash: Script::new(text).get_hash().to_owned() })
+        });
     };
 }
 
-/// The scripts, in the order of [`ScriptId`].
-static SCRIPTS: LazyLock<[Text; ScriptId::COUNT]> = LazyLock::new(|| {
-    [
-        Text::new(include_str!("../../protocol/lua/acquire.lua")),
-        Text::new(include_str!("../../protocol/lua/confirm.lua")),
-        Text::new(include_str!("../../protocol/lua/extend.lua")),
-        Text::new(include_str!("../../protocol/lua/release.lua")),
-        Text::new(include_str!("../../protocol/lua/restore.lua")),
-        Text::new(include_str!("../../protocol/lua/rekey.lua")),
-        Text::new(include_str!("../../protocol/lua/inspect.lua")),
-        Text::new(include_str!("../../protocol/lua/setnx_acquire.lua")),
-        Text::new(include_str!("../../protocol/lua/setnx_release.lua")),
-        Text::new(include_str!("../../protocol/lua/leave.lua")),
-        Text::new(include_str!("../../protocol/lua/look.lua")),
-        Text::new(include_str!("../../protocol/lua/acquire_all.lua")),
-        Text::new(include_str!("../../protocol/lua/confirm_all.lua")),
-        Text::new(include_str!("../../protocol/lua/extend_all.lua")),
-        Text::new(include_str!("../../protocol/lua/release_all.lua")),
-        Text::new(include_str!("../../protocol/lua/restore_all.lua")),
-        Text::new(include_str!("../../protocol/lua/rekey_all.lua")),
-        Text::new(of_shared!("acquire_shared")),
-        Text::new(of_shared!("confirm_shared")),
-        Text::new(of_shared!("extend_shared")),
-        Text::new(of_shared!("release_shared")),
-        Text::new(of_shared!("restore_shared")),
-        Text::new(of_shared!("rekey_shared")),
-        Text::new(concat!(include_str!("../../protocol/lua/unshared.lua"), of_shared!("withdraw"))),
-    ]
-});
+scripts! {
+    Acquire = "acquire",
+    Confirm = "confirm",
+    Extend = "extend",
+    Release = "release",
+    Restore = "restore",
+    Rekey = "rekey",
+    Inspect = "inspect",
+    SetnxAcquire = "setnx_acquire",
+    SetnxRelease = "setnx_release",
+    Leave = "leave",
+    Look = "look",
+    AcquireAll = "acquire_all",
+    ConfirmAll = "confirm_all",
+    ExtendAll = "extend_all",
+    ReleaseAll = "release_all",
+    RestoreAll = "restore_all",
+    RekeyAll = "rekey_all",
+    AcquireShared = "acquire_shared" behind "period",
+    ConfirmShared = "confirm_shared" behind "period",
+    ExtendShared = "extend_shared" behind "period",
+    ReleaseShared = "release_shared" behind "period",
+    RestoreShared = "restore_shared" behind "period",
+    RekeyShared = "rekey_shared" behind "period",
+    Withdraw = "withdraw" behind "unshared" behind "period",
+}
 
 /// Begins a command up to its keys, with room for the rest, so that it does not grow stepwise.
-fn begin(script: &Text, by: Eval, keys: &[&[u8]]) -> Cmd {
+fn begin<'a>(question: ScriptId, by: Eval, keys: impl Iterator<Item = &'a [u8]> + Clone) -> Cmd {
+    let script = &SCRIPTS[question as usize];
     let (name, script) = match by {
         Eval::Sha => ("EVALSHA", script.hash.as_str()),
         Eval::Text => ("EVAL", script.text),
     };
     let most_arguments = 9;
-    let usual_size = script.len() + keys.iter().map(|key| key.len()).sum::<usize>() + 128;
-    let mut command = Cmd::with_capacity(3 + keys.len() + most_arguments, usual_size);
-    command.arg(name).arg(script).arg(keys.len());
+    let (count, sizes) = keys.clone().fold((0, 0), |(count, sizes), key| (count + 1, sizes + key.len()));
+    let mut command = Cmd::with_capacity(3 + count + most_arguments, script.len() + sizes + 128);
+    command.arg(name).arg(script).arg(count);
     for key in keys {
-        command.arg(*key);
+        command.arg(key);
     }
     command
+}
+
+/// Begins the command for a request with its keys: the locks, the fences, and the waiters. Of several names, which keys are
+/// of which shows in their order.
+fn begin_with_keys(request: &Request, by: Eval, hints: bool, bare: bool) -> Cmd {
+    let (question, keys) = (ScriptId::of(request), &request.keys);
+    let are_several = keys.are_several();
+    if let Action::Look { slots, .. } = &request.action {
+        let slots = slots.iter().map(|keys| &*keys.lock);
+        let rest = [Some(&*keys.want), keys.bell()].into_iter().flatten().filter(|_| hints);
+        return begin(question, by, slots.chain(rest));
+    }
+    let (fences, wants) = match &request.action {
+        Action::Acquire { .. } | Action::Peek { .. } => (true, hints),
+        Action::Confirm { .. } | Action::Restore { .. } | Action::Rekey { .. } => (true, false),
+        Action::Extend { .. } => (are_several || !bare, false),
+        Action::Release { .. } | Action::Leave { .. } => (false, hints),
+        // A look that does not come from a waiter counts nobody.
+        Action::Inspect { .. } => (are_several, hints && !are_several),
+        Action::Withdraw => (false, true),
+        Action::Look { .. } | Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } => (false, false),
+    };
+    let locks = keys.each().map(|keys| &*keys.lock);
+    let fences = keys.each().filter(move |_| fences).map(|keys| &*keys.fence);
+    let wants = keys.each().filter(move |_| wants).map(|keys| &*keys.want);
+    let bell = keys.bell().filter(|_| hints && matches!(request.action, Action::Leave { .. }));
+    begin(question, by, locks.chain(fences).chain(wants).chain(bell))
 }
 
 /// Builds the command for a request, with the waiters key if `hints`, or with as few keys as it can do with if `bare`. An
 /// acquire looks at the lock first if its reads are `watched`. Every key stands in KEYS and no key is built from strings on the server.
 pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool, bare: bool) -> Cmd {
-    if request.keys.are_several() {
-        return command_of_several(request, by, hints);
-    }
-    if request.keys.are_shared() {
-        return command_of_shared(request, by, hints && !bare, bare);
-    }
-    let hints = hints && !bare;
-    let token = request.token.as_bytes();
-    let (lock, fence, want) = (&*request.keys.lock, &*request.keys.fence, &*request.keys.want);
-    let question = ScriptId::of(request);
-    let begin = |keys: &[&[u8]]| begin(&SCRIPTS[question as usize], by, keys);
+    let (keys, token) = (&request.keys, &request.token);
+    let (are_several, are_shared) = (keys.are_several(), keys.are_shared());
+    let mut command = begin_with_keys(request, by, hints && (are_several || !bare), bare);
+    let locks = are_several.then(|| keys.each().len());
+    let member = |token: &Token| are_shared.then(|| keys.member(token));
+    // What stands for the owner: the token, or the member.
+    let own = member(token);
+    let owner = own.as_deref().unwrap_or(token.as_bytes());
     match &request.action {
-        Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
-            let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
-            let wants = wants.unwrap_or_default();
-            let is_proposed = !slack.is_zero();
-            let is_in_line = watched || wants.position > 0;
-            let label = if is_proposed {
-                // In one argument with the token, it costs the server less.
-                command.arg(request.token.value(*proposal, label));
-                ""
+        Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } if are_several || are_shared => {
+            let proposal = if slack.is_zero() { 0 } else { *proposal };
+            command.arg(owner).arg(proposal).arg(micros(*slack)).arg(millis(*ttl)).arg(millis(*fence_ttl));
+            command.arg((!are_shared).then_some(&**label)).arg(locks);
+            add_waiter(&mut command, *wants, are_shared);
+        }
+        Action::Acquire { .. } => add_acquire(&mut command, request, watched),
+        // Those that take nothing: a look at all of the locks.
+        Action::Peek { wants } if are_several || are_shared => {
+            command.arg(owner).arg(0).arg(0).arg(0).arg(0).arg((!are_shared).then_some("")).arg(locks);
+            add_waiter(&mut command, Some(*wants), are_shared);
+        }
+        Action::Inspect { .. } if are_several => {
+            command.arg(owner).arg(0).arg(0).arg(0).arg(0).arg("").arg(locks);
+            add_whole_position(&mut command, Wants::default());
+        }
+        Action::Peek { wants } => {
+            let mut arguments = Sparse { command: command.arg(owner).arg("").arg(0).arg(""), left_out: 0 };
+            add_position(&mut arguments, Some(*wants));
+        }
+        Action::Confirm { granted, fence, fence_ttl, label } => {
+            if are_shared {
+                command.arg(owner).arg(*granted);
             } else {
-                command.arg(token);
-                &**label
-            };
-            let mut arguments = Sparse { command: &mut command, left_out: 0 };
-            arguments.add((!label.is_empty()).then_some(label));
-            arguments.add((*ttl != USUAL_TTL).then(|| millis(*ttl)));
-            arguments.add((*fence_ttl != USUAL_FENCE_TTL).then(|| millis(*fence_ttl)));
-            add_position(&mut arguments, is_in_line.then_some(wants));
-            arguments.add((is_proposed && *slack != USUAL_SLACK).then(|| micros(*slack)));
-            command
+                command.arg(token.value(*granted, label));
+            }
+            command.arg(*fence).arg(millis(*fence_ttl)).arg(locks);
         }
-        Action::Confirm { granted, fence: decided, fence_ttl, label } => {
-            let mut command = begin(&[lock, fence]);
-            command.arg(request.token.value(*granted, label)).arg(*decided).arg(millis(*fence_ttl));
-            command
+        Action::Extend { ttl, fence, fence_ttl, floor } => {
+            command.arg(owner).arg(millis(*ttl)).arg(*fence).arg(millis(*fence_ttl)).arg(locks).arg(floor);
         }
-        Action::Extend { ttl, fence: mine, fence_ttl, floor } => {
-            let mut command = if bare { begin(&[lock]) } else { begin(&[lock, fence]) };
-            command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_ttl)).arg(floor);
-            command
+        Action::Leave { rest, .. } if !are_several && !are_shared => {
+            command.arg(owner).arg(millis(*rest));
         }
-        Action::Release { .. } => {
-            let mut command = if hints { begin(&[lock, want]) } else { begin(&[lock]) };
-            command.arg(token);
-            command
-        }
-        Action::Leave { rest, .. } => {
-            let mut command = match request.keys.bell() {
-                _ if !hints => begin(&[lock]),
-                None => begin(&[lock, want]),
-                Some(bell) => begin(&[lock, want, bell]),
-            };
-            command.arg(token).arg(millis(*rest));
-            command
+        Action::Release { .. } | Action::Leave { .. } => {
+            command.arg(owner).arg(locks);
         }
         Action::Look { slots, wants, anyway } => {
-            let mut keys: Vec<&[u8]> = slots.iter().map(|keys| &*keys.lock).collect();
-            if hints {
-                keys.extend([Some(want), request.keys.bell()].into_iter().flatten());
-            }
-            let mut command = begin(&keys);
             command.arg(slots.len()).arg(wants.map_or(0, |_| 1 + u8::from(*anyway)));
             add_whole_position(&mut command, wants.unwrap_or_default());
-            command
         }
-        Action::Restore { ttl, fence: mine, level, fence_ttl, label } => {
-            let mut command = begin(&[lock, fence]);
-            command.arg(token).arg(millis(*ttl)).arg(*level).arg(millis(*fence_ttl)).arg(&**label).arg(*mine);
-            command
+        Action::Restore { ttl, fence, level, fence_ttl, label } => {
+            command.arg(owner).arg(millis(*ttl)).arg(*level).arg(millis(*fence_ttl));
+            command.arg((!are_shared).then_some(&**label)).arg(locks).arg(*fence);
         }
-        Action::Rekey { former, ttl, fence: mine, fence_ttl } => {
-            let mut command = begin(&[lock, fence]);
-            command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_ttl)).arg(former.as_bytes());
-            command
+        Action::Rekey { former, ttl, fence, fence_ttl } => {
+            command.arg(owner).arg(millis(*ttl)).arg(*fence).arg(millis(*fence_ttl));
+            command.arg(member(former).as_deref().unwrap_or(former.as_bytes())).arg(locks);
         }
-        Action::Inspect { .. } if hints => begin(&[lock, want]),
-        Action::Inspect { .. } => begin(&[lock]),
-        Action::Peek { wants } => {
-            let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
-            let mut arguments = Sparse { command: command.arg(token).arg("").arg(0).arg(""), left_out: 0 };
-            add_position(&mut arguments, Some(*wants));
-            command
-        }
-        Action::Withdraw => begin(&[lock, want]),
+        Action::Inspect { .. } | Action::Withdraw => {}
         Action::SetnxAcquire { ttl } => {
-            let mut command = begin(&[lock]);
             command.arg(millis(*ttl));
-            command
         }
         Action::SetnxRelease { expiry } => {
-            let mut command = begin(&[lock]);
             command.arg(*expiry);
-            command
         }
     }
+    command
 }
 
 /// Builds the command that deletes the lock key if its value is `proof` or begins with it and a colon, and says which
@@ -193,8 +196,7 @@ pub(super) fn deletion(keys: &Keys, proof: &[u8], in_our_form: bool, hints: bool
     let bell = keys.bell().filter(|_| in_our_form && hints);
     let question = if bell.is_some() { ScriptId::Leave } else { ScriptId::Release };
     let want = hints.then_some(&*keys.want);
-    let named: Vec<&[u8]> = [Some(&*keys.lock), want, bell].into_iter().flatten().collect();
-    let mut command = begin(&SCRIPTS[question as usize], Eval::Text, &named);
+    let mut command = begin(question, Eval::Text, [Some(&*keys.lock), want, bell].into_iter().flatten());
     command.arg(proof);
     if bell.is_some() {
         command.arg(0);
@@ -202,118 +204,35 @@ pub(super) fn deletion(keys: &Keys, proof: &[u8], in_our_form: bool, hints: bool
     (question, command)
 }
 
-/// Builds the command for a request about several names. Which keys are of which name shows in their order.
-fn command_of_several(request: &Request, by: Eval, hints: bool) -> Cmd {
-    let each = request.keys.each();
-    let (locks, token) = (each.len(), request.token.as_bytes());
-    let mut keys: Vec<&[u8]> = each.clone().map(|keys| &*keys.lock).collect();
-    if !matches!(request.action, Action::Release { .. } | Action::Leave { .. }) {
-        keys.extend(each.clone().map(|keys| &*keys.fence));
-    }
-    // A look that does not come from a waiter counts nobody.
-    if hints && !matches!(request.action, Action::Inspect { .. }) {
-        keys.extend(each.map(|keys| &*keys.want));
-    }
-    let mut command = begin(&SCRIPTS[ScriptId::of(request) as usize], by, &keys);
-    match &request.action {
-        Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
-            let proposal = if slack.is_zero() { 0 } else { *proposal };
-            command
-                .arg(token)
-                .arg(proposal)
-                .arg(micros(*slack))
-                .arg(millis(*ttl))
-                .arg(millis(*fence_ttl))
-                .arg(&**label);
-            command.arg(locks);
-            add_whole_position(&mut command, wants.unwrap_or_default());
-        }
-        Action::Confirm { granted, fence, fence_ttl, label } => {
-            command.arg(request.token.value(*granted, label)).arg(*fence).arg(millis(*fence_ttl)).arg(locks);
-        }
-        Action::Extend { ttl, fence, fence_ttl, floor } => {
-            command.arg(token).arg(millis(*ttl)).arg(*fence).arg(millis(*fence_ttl)).arg(locks).arg(floor);
-        }
-        Action::Restore { ttl, fence, level, fence_ttl, label } => {
-            command
-                .arg(token)
-                .arg(millis(*ttl))
-                .arg(*level)
-                .arg(millis(*fence_ttl))
-                .arg(&**label)
-                .arg(locks)
-                .arg(*fence);
-        }
-        Action::Rekey { former, ttl, fence, fence_ttl } => {
-            command.arg(token).arg(millis(*ttl)).arg(*fence).arg(millis(*fence_ttl)).arg(former.as_bytes()).arg(locks);
-        }
-        Action::Release { .. } | Action::Leave { .. } => {
-            command.arg(token).arg(locks);
-        }
-        // Those that take nothing: a look at all of the locks.
-        Action::Peek { .. } | Action::Inspect { .. } | Action::Look { .. } => {
-            let wants = if let Action::Peek { wants } = &request.action { *wants } else { Wants::default() };
-            command.arg(token).arg(0).arg(0).arg(0).arg(0).arg("").arg(locks);
-            add_whole_position(&mut command, wants);
-        }
-        Action::Withdraw | Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } => {
-            unreachable!("locks of that protocol have one name")
-        }
-    }
-    command
+/// Adds the arguments of an acquire of one lock, as few as it can do with.
+fn add_acquire(command: &mut Cmd, request: &Request, watched: bool) {
+    let Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } = &request.action else { return };
+    let wants = wants.unwrap_or_default();
+    let is_proposed = !slack.is_zero();
+    let is_in_line = watched || wants.position > 0;
+    let label = if is_proposed {
+        // In one argument with the token, it costs the server less.
+        command.arg(request.token.value(*proposal, label));
+        ""
+    } else {
+        command.arg(request.token.as_bytes());
+        &**label
+    };
+    let mut arguments = Sparse { command, left_out: 0 };
+    arguments.add((!label.is_empty()).then_some(label));
+    arguments.add((*ttl != USUAL_TTL).then(|| millis(*ttl)));
+    arguments.add((*fence_ttl != USUAL_FENCE_TTL).then(|| millis(*fence_ttl)));
+    add_position(&mut arguments, is_in_line.then_some(wants));
+    arguments.add((is_proposed && *slack != USUAL_SLACK).then(|| micros(*slack)));
 }
 
-/// Builds the command for a request about a lock that many share. With `hints` it looks whether somebody waits for the
-/// lock alone.
-fn command_of_shared(request: &Request, by: Eval, hints: bool, bare: bool) -> Cmd {
-    let (lock, fence, want) = (&*request.keys.lock, &*request.keys.fence, &*request.keys.want);
-    let keys = match &request.action {
-        Action::Acquire { .. } | Action::Peek { .. } if hints => &[lock, fence, want][..],
-        Action::Withdraw => &[lock, want],
-        Action::Release { .. } | Action::Leave { .. } | Action::Inspect { .. } if hints => &[lock, want],
-        Action::Release { .. } | Action::Leave { .. } | Action::Inspect { .. } => &[lock],
-        Action::Extend { .. } if bare => &[lock],
-        _ => &[lock, fence],
-    };
-    let mut command = begin(&SCRIPTS[ScriptId::of(request) as usize], by, keys);
-    let member = request.keys.member(&request.token);
-    match &request.action {
-        Action::Acquire { ttl, proposal, slack, fence_ttl, wants, .. } => {
-            let proposal = if slack.is_zero() { 0 } else { *proposal };
-            command.arg(member).arg(proposal).arg(micros(*slack)).arg(millis(*ttl)).arg(millis(*fence_ttl));
-            match wants {
-                Some(wants) => add_whole_position(&mut command, *wants),
-                None => _ = command.arg("").arg(0).arg(0),
-            }
-            command.arg(u8::from(wants.is_some_and(|wants| wants.anyway)));
-        }
-        Action::Peek { wants } => {
-            command.arg(member).arg(0).arg(0).arg(0).arg(0);
-            add_whole_position(&mut command, *wants);
-            command.arg(u8::from(wants.anyway));
-        }
-        Action::Confirm { granted, fence, fence_ttl, .. } => {
-            command.arg(member).arg(*granted).arg(*fence).arg(millis(*fence_ttl));
-        }
-        Action::Extend { ttl, fence, fence_ttl, floor } => {
-            command.arg(member).arg(millis(*ttl)).arg(*fence).arg(millis(*fence_ttl)).arg(floor);
-        }
-        Action::Restore { ttl, fence, level, fence_ttl, .. } => {
-            command.arg(member).arg(millis(*ttl)).arg(*level).arg(millis(*fence_ttl)).arg(*fence);
-        }
-        Action::Rekey { former, ttl, fence, fence_ttl } => {
-            let former = request.keys.member(former);
-            command.arg(member).arg(millis(*ttl)).arg(*fence).arg(millis(*fence_ttl)).arg(former);
-        }
-        Action::Release { .. } | Action::Leave { .. } => {
-            command.arg(member);
-        }
-        Action::Inspect { .. } | Action::Withdraw => {}
-        Action::Look { .. } | Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } => {
-            unreachable!("locks of these kinds are not shared")
-        }
+/// Adds a waiter's position, and whether it shares the lock anyway if many do.
+fn add_waiter(command: &mut Cmd, wants: Option<Wants>, are_shared: bool) {
+    match wants {
+        None if are_shared => _ = command.arg("").arg(0).arg(0),
+        wants => add_whole_position(command, wants.unwrap_or_default()),
     }
-    command
+    command.arg(are_shared.then(|| u8::from(wants.is_some_and(|wants| wants.anyway))));
 }
 
 /// Adds a waiter's position, or none.
@@ -356,148 +275,35 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The script of a request and its reply.
-#[derive(Clone, Copy)]
-pub(super) enum ScriptId {
-    Acquire,
-    Confirm,
-    Extend,
-    Release,
-    Restore,
-    Rekey,
-    Inspect,
-    SetnxAcquire,
-    SetnxRelease,
-    Leave,
-    Look,
-    AcquireAll,
-    ConfirmAll,
-    ExtendAll,
-    ReleaseAll,
-    RestoreAll,
-    RekeyAll,
-    AcquireShared,
-    ConfirmShared,
-    ExtendShared,
-    ReleaseShared,
-    RestoreShared,
-    RekeyShared,
-    Withdraw,
-}
+/// The scripts that do the same to one lock, to several locks, and to a lock that many share.
+const ALIKE: [[ScriptId; 3]; 6] = [
+    [ScriptId::Acquire, ScriptId::AcquireAll, ScriptId::AcquireShared],
+    [ScriptId::Confirm, ScriptId::ConfirmAll, ScriptId::ConfirmShared],
+    [ScriptId::Extend, ScriptId::ExtendAll, ScriptId::ExtendShared],
+    [ScriptId::Release, ScriptId::ReleaseAll, ScriptId::ReleaseShared],
+    [ScriptId::Restore, ScriptId::RestoreAll, ScriptId::RestoreShared],
+    [ScriptId::Rekey, ScriptId::RekeyAll, ScriptId::RekeyShared],
+];
 
 impl ScriptId {
-    pub(super) const COUNT: usize = 24;
-
-    pub(super) const ALL: [Self; Self::COUNT] = [
-        Self::Acquire,
-        Self::Confirm,
-        Self::Extend,
-        Self::Release,
-        Self::Restore,
-        Self::Rekey,
-        Self::Inspect,
-        Self::SetnxAcquire,
-        Self::SetnxRelease,
-        Self::Leave,
-        Self::Look,
-        Self::AcquireAll,
-        Self::ConfirmAll,
-        Self::ExtendAll,
-        Self::ReleaseAll,
-        Self::RestoreAll,
-        Self::RekeyAll,
-        Self::AcquireShared,
-        Self::ConfirmShared,
-        Self::ExtendShared,
-        Self::ReleaseShared,
-        Self::RestoreShared,
-        Self::RekeyShared,
-        Self::Withdraw,
-    ];
-
     pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Acquire => "acquire",
-            Self::Confirm => "confirm",
-            Self::Extend => "extend",
-            Self::Release => "release",
-            Self::Restore => "restore",
-            Self::Rekey => "rekey",
-            Self::Inspect => "inspect",
-            Self::SetnxAcquire => "setnx_acquire",
-            Self::SetnxRelease => "setnx_release",
-            Self::Leave => "leave",
-            Self::Look => "look",
-            Self::AcquireAll => "acquire_all",
-            Self::ConfirmAll => "confirm_all",
-            Self::ExtendAll => "extend_all",
-            Self::ReleaseAll => "release_all",
-            Self::RestoreAll => "restore_all",
-            Self::RekeyAll => "rekey_all",
-            Self::AcquireShared => "acquire_shared",
-            Self::ConfirmShared => "confirm_shared",
-            Self::ExtendShared => "extend_shared",
-            Self::ReleaseShared => "release_shared",
-            Self::RestoreShared => "restore_shared",
-            Self::RekeyShared => "rekey_shared",
-            Self::Withdraw => "withdraw",
-        }
+        Self::NAMES[self as usize]
     }
 
     pub(super) fn of(request: &Request) -> Self {
+        let keys = &request.keys;
         let script = Self::of_one(&request.action);
-        if request.keys.are_several() {
-            script.of_several()
-        } else if request.keys.are_shared() {
-            script.of_shared()
-        } else {
-            script
+        match script {
+            _ if !keys.are_several() && !keys.are_shared() => script,
+            Self::Inspect if keys.are_several() => Self::AcquireAll,
+            Self::Leave => Self::Release.alike(1 + usize::from(!keys.are_several())),
+            script => script.alike(1 + usize::from(!keys.are_several())),
         }
     }
 
-    /// Returns whether the script lets a key live longer.
-    fn extends(self) -> bool {
-        matches!(
-            self,
-            Self::Extend | Self::ExtendAll | Self::ExtendShared | Self::Rekey | Self::RekeyAll | Self::RekeyShared
-        )
-    }
-
-    /// Returns whether the script puts a lock back.
-    fn restores(self) -> bool {
-        matches!(self, Self::Restore | Self::RestoreAll | Self::RestoreShared)
-    }
-
-    /// Returns whether the script may answer that it found no key, or that of another.
-    fn finds(self) -> bool {
-        self.extends()
-            || matches!(self, Self::Release | Self::ReleaseAll | Self::ReleaseShared | Self::Leave | Self::SetnxRelease)
-    }
-
-    /// Returns the script that does to several locks what this one does to one.
-    fn of_several(self) -> Self {
-        match self {
-            Self::Acquire | Self::Inspect => Self::AcquireAll,
-            Self::Confirm => Self::ConfirmAll,
-            Self::Extend => Self::ExtendAll,
-            Self::Release | Self::Leave => Self::ReleaseAll,
-            Self::Restore => Self::RestoreAll,
-            Self::Rekey => Self::RekeyAll,
-            script => script,
-        }
-    }
-
-    /// Returns the script that does to a lock that many share what this one does to another.
-    fn of_shared(self) -> Self {
-        match self {
-            Self::Acquire => Self::AcquireShared,
-            Self::Confirm => Self::ConfirmShared,
-            Self::Extend => Self::ExtendShared,
-            Self::Release | Self::Leave => Self::ReleaseShared,
-            Self::Restore => Self::RestoreShared,
-            Self::Rekey => Self::RekeyShared,
-            script => script,
-        }
+    /// Returns the script in this column of [`ALIKE`]; the same if it is the only one of its kind.
+    fn alike(self, column: usize) -> Self {
+        ALIKE.iter().find(|row| row.contains(&self)).map_or(self, |row| row[column])
     }
 
     fn of_one(action: &Action) -> Self {
@@ -521,38 +327,38 @@ impl ScriptId {
 /// Reads a reply strictly: a value unknown to our scripts is a failed vote, never a guess.
 pub(super) fn reply(question: ScriptId, value: Value) -> Result<Reply, Failure> {
     use ScriptId as Id;
-    match (question, value) {
+    let count = |more: i64| u32::try_from(more - 1).unwrap_or(u32::MAX);
+    match (question.alike(0), value) {
         (_, Value::ServerError(error)) => Err(refusal(error.code(), error.details())),
-        (Id::Acquire | Id::AcquireAll | Id::AcquireShared, Value::Int(0)) => Ok(Reply::FREE),
-        (Id::Acquire | Id::AcquireAll | Id::AcquireShared, Value::Int(fence)) => fence_of(fence).map(Reply::Granted),
-        (Id::Acquire | Id::AcquireAll, Value::Array(items)) => held(&items),
-        (Id::AcquireShared, Value::Array(items)) => held_off(&items).map_or_else(|| held(&items), Ok),
-        (Id::Confirm | Id::ConfirmAll | Id::ConfirmShared, Value::Int(1)) => Ok(Reply::Confirmed),
-        (Id::Confirm | Id::ConfirmAll | Id::ConfirmShared | Id::Withdraw, Value::Int(0)) => Ok(Reply::Refused),
-        (question, Value::Int(0)) if question.restores() => Ok(Reply::Refused),
-        (question, Value::Int(1)) if question.restores() => Ok(Reply::Restored),
-        (question, Value::Int(1)) if question.extends() => Ok(Reply::Extended),
-        (Id::Extend | Id::ExtendAll | Id::ExtendShared, Value::Int(2)) => Ok(Reply::Raised),
-        (question, Value::Int(ahead @ ..=-2)) if question.extends() || question.restores() => {
+        (Id::Acquire, Value::Int(0)) => Ok(Reply::FREE),
+        (Id::Acquire, Value::Int(fence)) => fence_of(fence).map(Reply::Granted),
+        (Id::Acquire, Value::Array(items)) if question == Id::AcquireShared => {
+            held_off(&items).map_or_else(|| held(&items), Ok)
+        }
+        (Id::Acquire, Value::Array(items)) => held(&items),
+        (Id::Confirm, Value::Int(1)) => Ok(Reply::Confirmed),
+        (Id::Confirm | Id::Restore | Id::Withdraw, Value::Int(0)) => Ok(Reply::Refused),
+        (Id::Restore, Value::Int(1)) => Ok(Reply::Restored),
+        (Id::Extend | Id::Rekey, Value::Int(1)) => Ok(Reply::Extended),
+        (Id::Extend, Value::Int(2)) => Ok(Reply::Raised),
+        (Id::Extend | Id::Rekey | Id::Restore, Value::Int(ahead @ ..=-2)) => {
             fence_of(ahead.saturating_neg()).map(Reply::Ahead)
         }
-        (Id::Release | Id::ReleaseAll | Id::ReleaseShared | Id::Leave, Value::Int(waiting @ 1..)) => {
-            Ok(Reply::Deleted { waiting: u32::try_from(waiting - 1).unwrap_or(u32::MAX) })
-        }
-        (Id::Withdraw, Value::Int(waiting @ 1..)) => {
-            Ok(Reply::Withdrawn { waiting: u32::try_from(waiting - 1).unwrap_or(u32::MAX) })
-        }
+        (Id::Extend | Id::Rekey, label @ Value::BulkString(_)) => Ok(Reply::Foreign(label_of(&label))),
         (Id::SetnxRelease, Value::Int(1)) => Ok(Reply::Deleted { waiting: 0 }),
-        (question, Value::Int(0)) if question.finds() => Ok(Reply::Absent),
-        (question, Value::Int(-1)) if question.finds() => Ok(Reply::Foreign(None)),
-        (question, label @ Value::BulkString(_)) if question.extends() => Ok(Reply::Foreign(label_of(&label))),
+        (Id::Release | Id::Leave, Value::Int(more @ 1..)) => Ok(Reply::Deleted { waiting: count(more) }),
+        (Id::Withdraw, Value::Int(more @ 1..)) => Ok(Reply::Withdrawn { waiting: count(more) }),
+        (Id::Extend | Id::Rekey | Id::Release | Id::Leave | Id::SetnxRelease, Value::Int(0)) => Ok(Reply::Absent),
+        (Id::Extend | Id::Rekey | Id::Release | Id::Leave | Id::SetnxRelease, Value::Int(-1)) => {
+            Ok(Reply::Foreign(None))
+        }
+        (Id::SetnxRelease, Value::Int(-2)) => Ok(Reply::Late),
         (Id::Look, Value::Array(items)) => slots(&items),
         (Id::Inspect, Value::Array(items)) => seen(&items),
         (Id::SetnxAcquire, Value::Int(expiry)) => {
             u64::try_from(expiry).map(Reply::GrantedUntil).map_err(|_| Failure::UnexpectedReply)
         }
         (Id::SetnxAcquire, Value::Array(items)) => held_until(&items),
-        (Id::SetnxRelease, Value::Int(-2)) => Ok(Reply::Late),
         _ => Err(Failure::UnexpectedReply),
     }
 }
