@@ -9,6 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::texts::texts;
+
 /// The reason why a call failed. It is stable: [`ErrorKind::code`] is the same text in Rust, Python and Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -34,47 +36,21 @@ pub enum ErrorKind {
     Internal,
 }
 
-impl ErrorKind {
+texts! {
+    ErrorKind,
     /// Every kind, in the order of the documentation.
-    pub const ALL: [Self; 9] = [
-        Self::Timeout,
-        Self::Unavailable,
-        Self::Forbidden,
-        Self::Lost,
-        Self::NotHeld,
-        Self::AlreadyHeld,
-        Self::Closed,
-        Self::InvalidArgument,
-        Self::Internal,
-    ];
-
+    pub all,
     /// Returns the stable code of this kind: `timeout`, `unavailable`, `forbidden`, `lost`, `not_held`, `already_held`,
     /// `closed`, `invalid_argument` or `internal`.
-    #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Unavailable => "unavailable",
-            Self::Forbidden => "forbidden",
-            Self::Lost => "lost",
-            Self::NotHeld => "not_held",
-            Self::AlreadyHeld => "already_held",
-            Self::Closed => "closed",
-            Self::InvalidArgument => "invalid_argument",
-            Self::Internal => "internal",
-        }
-    }
+    code: Timeout = "timeout", Unavailable = "unavailable", Forbidden = "forbidden", Lost = "lost", NotHeld = "not_held",
+    AlreadyHeld = "already_held", Closed = "closed", InvalidArgument = "invalid_argument", Internal = "internal",
+}
 
+impl ErrorKind {
     /// Returns whether the same call may succeed later without a change to the program or its rights.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::Timeout | Self::Unavailable)
-    }
-}
-
-impl fmt::Display for ErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.code())
     }
 }
 
@@ -94,31 +70,18 @@ pub enum LostReason {
     Deleted,
 }
 
-impl LostReason {
+texts! {
+    LostReason,
     /// Every reason, in the order of the documentation.
-    pub const ALL: [Self; 5] = [Self::Expired, Self::Taken, Self::Unreachable, Self::MaxHold, Self::Deleted];
+    pub all,
+    /// Returns the stable text of this reason: `expired`, `taken`, `unreachable`, `max_hold` or `deleted`.
+    as_str: Expired = "expired", Taken = "taken", Unreachable = "unreachable", MaxHold = "max_hold", Deleted = "deleted",
+}
 
+impl LostReason {
     /// Whether the time of the lock was over, as far as is known, and no other owner was seen.
     pub(crate) const fn is_by_time(self) -> bool {
         matches!(self, Self::Expired | Self::Unreachable | Self::MaxHold)
-    }
-
-    /// Returns the stable text of this reason: `expired`, `taken`, `unreachable`, `max_hold` or `deleted`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Expired => "expired",
-            Self::Taken => "taken",
-            Self::Unreachable => "unreachable",
-            Self::MaxHold => "max_hold",
-            Self::Deleted => "deleted",
-        }
-    }
-}
-
-impl fmt::Display for LostReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -391,8 +354,21 @@ impl Error {
     /// Appends the name of an option, and `rest`, to the message.
     pub(crate) fn mention(mut self, option: &'static str, rest: impl AsRef<str>) -> Self {
         self.0.mentions.push((self.0.message.len(), option));
-        self.0.message.push_str(rest.as_ref());
+        self.and(rest.as_ref())
+    }
+
+    /// Appends a text.
+    pub(crate) fn and(mut self, text: &str) -> Self {
+        self.0.message.push_str(text);
         self
+    }
+
+    /// Appends a text that has the names of options in braces.
+    pub(crate) fn hint(self, text: &'static str) -> Self {
+        let add = |error: Self, (index, piece): (usize, _)| {
+            if index % 2 == 0 { error.and(piece) } else { error.mention(piece, "") }
+        };
+        text.split(['{', '}']).enumerate().fold(self, add)
     }
 
     pub(crate) fn with_option(mut self, option: impl Into<String>) -> Self {

@@ -144,6 +144,7 @@ mod protocol;
 mod sys;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod texts;
 
 #[cfg(feature = "blocking")]
 pub use api::blocking;

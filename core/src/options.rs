@@ -206,46 +206,25 @@ pub enum Value {
     Path(PathBuf),
 }
 
-impl From<Duration> for Value {
-    fn from(duration: Duration) -> Self {
-        Self::Duration(duration)
-    }
+/// Makes values of what options are kept as.
+macro_rules! values {
+    ($($given:ident: $type:ty => $value:expr;)+) => {$(
+        impl From<$type> for Value {
+            fn from($given: $type) -> Self {
+                $value
+            }
+        }
+    )+};
 }
 
-impl From<Option<Duration>> for Value {
-    fn from(timeout: Option<Duration>) -> Self {
-        Self::Timeout(timeout)
-    }
-}
-
-impl From<bool> for Value {
-    fn from(flag: bool) -> Self {
-        Self::Flag(flag)
-    }
-}
-
-impl From<u32> for Value {
-    fn from(count: u32) -> Self {
-        Self::Count(count)
-    }
-}
-
-impl From<Arc<str>> for Value {
-    fn from(text: Arc<str>) -> Self {
-        Self::Text(text.as_ref().to_owned())
-    }
-}
-
-impl From<Arc<Path>> for Value {
-    fn from(path: Arc<Path>) -> Self {
-        Self::Path(path.to_path_buf())
-    }
-}
-
-impl From<Protocol> for Value {
-    fn from(protocol: Protocol) -> Self {
-        Self::Text(protocol.name().to_owned())
-    }
+values! {
+    duration: Duration => Self::Duration(duration);
+    timeout: Option<Duration> => Self::Timeout(timeout);
+    flag: bool => Self::Flag(flag);
+    count: u32 => Self::Count(count);
+    text: Arc<str> => Self::Text(text.as_ref().to_owned());
+    path: Arc<Path> => Self::Path(path.to_path_buf());
+    protocol: Protocol => Self::Text(protocol.name().to_owned());
 }
 
 /// The objects that an option can be given to.

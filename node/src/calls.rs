@@ -9,6 +9,7 @@ use napi::Env;
 use napi::bindgen_prelude::{Either, Either6, Function, Object};
 use napi_derive::napi;
 use redlock::Error;
+use redlock::bindings::calls as engine;
 use redlock::bindings::completion_queue::{Completion, Queue as Completions, Taken};
 use redlock::bindings::lock_object::{AbandonedHold, LockObject};
 use redlock::bindings::options::Unit;
@@ -131,6 +132,15 @@ impl Calls {
         abandoned.push(hold);
     }
 
+    /// Starts `call` and counts it. Returns what JavaScript is told.
+    fn start<T: Into<Taken> + Send + 'static>(
+        &self,
+        env: Env,
+        call: Result<engine::Call<T>, Error>,
+    ) -> napi::Result<Started> {
+        self.started(env, call.and_then(|call| self.completions.start(call)))
+    }
+
     /// Counts a call that was started, and returns what JavaScript is told.
     fn started(&self, env: Env, id: Result<u64, Error>) -> napi::Result<Started> {
         match id {
@@ -228,32 +238,30 @@ pub fn leave(env: Env, queue: i64, lock: i64, kept: bool) -> napi::Result<Starte
 #[napi(catch_unwind)]
 pub fn inspect(env: Env, queue: i64, client: &Client, name: Name) -> napi::Result<Started> {
     let calls = Calls::of(queue)?;
-    calls.started(env, calls.completions.inspect(&client.0, bytes(&name)))
+    calls.start(env, engine::inspect(&client.0, bytes(&name)))
 }
 
 /// Starts an inspection of the slots of a semaphore.
 #[napi(catch_unwind)]
 pub fn inspect_semaphore(env: Env, queue: i64, client: &Client, name: Name, permits: f64) -> napi::Result<Started> {
     let calls = Calls::of(queue)?;
-    let id =
-        read_permits(permits).and_then(|permits| calls.completions.inspect_semaphore(&client.0, bytes(&name), permits));
-    calls.started(env, id)
+    let call = read_permits(permits).and_then(|permits| engine::inspect_semaphore(&client.0, bytes(&name), permits));
+    calls.start(env, call)
 }
 
 /// Starts to read the next locks of a listing. The result is an array, which is empty at the end.
 #[napi(catch_unwind)]
 pub fn list_page(env: Env, queue: i64, listing: &Listing) -> napi::Result<Started> {
     let calls = Calls::of(queue)?;
-    calls.started(env, calls.completions.list_page(&listing.0))
+    calls.start(env, engine::list_page(&listing.0))
 }
 
 /// Starts to wait until a lock is free. The result is `free`, or `locked` at the end of the timeout.
 #[napi(catch_unwind)]
 pub fn wait_free(env: Env, queue: i64, client: &Client, name: Name, timeout: Timeout) -> napi::Result<Started> {
     let calls = Calls::of(queue)?;
-    let id = read_timeout(timeout)
-        .and_then(|timeout| calls.completions.wait_free(&client.0, bytes(&name), timeout.flatten()));
-    calls.started(env, id)
+    let timeout = read_timeout(timeout);
+    calls.start(env, timeout.and_then(|timeout| engine::wait_free(&client.0, bytes(&name), timeout.flatten())))
 }
 
 /// Starts to delete a lock that somebody else holds. The result is an array with whose it was, or with nothing.
@@ -261,29 +269,28 @@ pub fn wait_free(env: Env, queue: i64, client: &Client, name: Name, timeout: Tim
 pub fn break_lock(env: Env, queue: i64, client: &Client, name: Name, slot: Option<f64>) -> napi::Result<Started> {
     let calls = Calls::of(queue)?;
     let slot = slot.map(|slot| read_whole("slot", slot)).transpose();
-    calls.started(env, slot.and_then(|slot| calls.completions.break_lock(&client.0, bytes(&name), slot)))
+    calls.start(env, slot.and_then(|slot| engine::break_lock(&client.0, bytes(&name), slot)))
 }
 
 /// Starts a diagnosis of every node.
 #[napi(catch_unwind)]
 pub fn diagnose(env: Env, queue: i64, client: &Client) -> napi::Result<Started> {
     let calls = Calls::of(queue)?;
-    calls.started(env, calls.completions.diagnose(&client.0))
+    calls.start(env, engine::diagnose(&client.0))
 }
 
 /// Closes a client, and starts to wait for the release of its locks.
 #[napi(catch_unwind)]
 pub fn close(env: Env, queue: i64, client: &Client, limit: f64) -> napi::Result<Started> {
     let calls = Calls::of(queue)?;
-    let id = Unit::Millis.duration("limit", limit).and_then(|limit| calls.completions.close(&client.0, limit));
-    calls.started(env, id)
+    calls.start(env, Unit::Millis.duration("limit", limit).map(|limit| engine::close(&client.0, limit)))
 }
 
 /// Starts to ask the nodes whether anybody holds the lock.
 #[napi(catch_unwind)]
 pub fn is_locked(env: Env, queue: i64, lock: i64) -> napi::Result<Started> {
     let calls = Calls::of(queue)?;
-    calls.started(env, calls.completions.is_locked(&calls.object(lock)?))
+    calls.start(env, calls.object(lock)?.is_locked())
 }
 
 /// Starts to wait for the end of the current hold. The result is the failure of a loss, or null for a release.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use redlock::bindings::calls;
 use redlock::bindings::completion_queue::{Completion, Queue as Calls, Taken};
 
 use crate::client::Client;
@@ -104,18 +105,18 @@ impl Queue {
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
     fn inspect(&self, client: &Bound<'_, Client>, name: Name) -> Result<u64, Raised> {
         client.get().prepare(client.py())?;
-        Ok(self.queue.inspect(&client.get().redlock, &name.bytes)?)
+        Ok(self.queue.start(calls::inspect(&client.get().redlock, &name.bytes)?)?)
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
     fn inspect_semaphore(&self, client: &Bound<'_, Client>, name: Name, permits: Permits) -> Result<u64, Raised> {
         client.get().prepare(client.py())?;
-        Ok(self.queue.inspect_semaphore(&client.get().redlock, &name.bytes, permits.0)?)
+        Ok(self.queue.start(calls::inspect_semaphore(&client.get().redlock, &name.bytes, permits.0)?)?)
     }
 
     fn list_page(&self, listing: &Bound<'_, Listing>) -> Result<u64, Raised> {
         listing.get().prepare(listing.py())?;
-        Ok(self.queue.list_page(&listing.get().pages)?)
+        Ok(self.queue.start(calls::list_page(&listing.get().pages)?)?)
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
@@ -126,27 +127,27 @@ impl Queue {
         timeout: Option<Bound<'_, PyAny>>,
     ) -> Result<u64, Raised> {
         client.get().prepare(client.py())?;
-        Ok(self.queue.wait_free(&client.get().redlock, &name.bytes, limit(timeout)?)?)
+        Ok(self.queue.start(calls::wait_free(&client.get().redlock, &name.bytes, limit(timeout)?)?)?)
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
     fn break_lock(&self, client: &Bound<'_, Client>, name: Name, slot: Option<Slot>) -> Result<u64, Raised> {
         client.get().prepare(client.py())?;
-        Ok(self.queue.break_lock(&client.get().redlock, &name.bytes, slot.map(|slot| slot.0))?)
+        Ok(self.queue.start(calls::break_lock(&client.get().redlock, &name.bytes, slot.map(|slot| slot.0))?)?)
     }
 
     fn diagnose(&self, client: &Bound<'_, Client>) -> Result<u64, Raised> {
         client.get().prepare(client.py())?;
-        Ok(self.queue.diagnose(&client.get().redlock)?)
+        Ok(self.queue.start(calls::diagnose(&client.get().redlock)?)?)
     }
 
     fn close(&self, client: &Bound<'_, Client>, limit: &Bound<'_, PyAny>) -> Result<u64, Raised> {
-        Ok(self.queue.close(&client.get().redlock, duration("limit", limit)?)?)
+        Ok(self.queue.start(calls::close(&client.get().redlock, duration("limit", limit)?))?)
     }
 
     fn locked(&self, handle: &Bound<'_, Handle>) -> Result<u64, Raised> {
         handle.get().prepare(handle.py())?;
-        Ok(self.queue.is_locked(&handle.get().object)?)
+        Ok(self.queue.start(handle.get().object.is_locked()?)?)
     }
 
     #[pyo3(signature = (handle, timeout = None))]

@@ -8,7 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
 use redlock::Redlock;
-use redlock::bindings::inspect::{break_lock, close, diagnose, inspect, inspect_semaphore, wait_free};
+use redlock::bindings::calls::{break_lock, close, diagnose, inspect, inspect_semaphore, wait_free};
 use redlock::bindings::options::Scope;
 
 use crate::convert::{self, Name, Permits, Slot, limit};
@@ -77,7 +77,7 @@ impl Client {
     fn view<'py>(&self, py: Python<'py>, name: Name) -> Result<Bound<'py, PyAny>, Raised> {
         self.prepare(py)?;
         let signals = Signals::here(py)?;
-        let view = py.detach(|| inspect(&self.redlock, &name.bytes, signals.check()))?;
+        let view = py.detach(|| inspect(&self.redlock, &name.bytes)?.drive(signals.check()))?;
         Ok(to_python(py, view)?)
     }
 
@@ -87,7 +87,7 @@ impl Client {
     fn views<'py>(&self, py: Python<'py>, name: Name, permits: Permits) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
         self.prepare(py)?;
         let signals = Signals::here(py)?;
-        let views = py.detach(|| inspect_semaphore(&self.redlock, &name.bytes, permits.0, signals.check()))?;
+        let views = py.detach(|| inspect_semaphore(&self.redlock, &name.bytes, permits.0)?.drive(signals.check()))?;
         Ok(views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<_>>()?)
     }
 
@@ -98,7 +98,7 @@ impl Client {
         let timeout = limit(timeout)?;
         self.prepare(py)?;
         let signals = Signals::here(py)?;
-        Ok(py.detach(|| wait_free(&self.redlock, &name.bytes, timeout, signals.check()))?)
+        Ok(!py.detach(|| wait_free(&self.redlock, &name.bytes, timeout)?.drive(signals.check()))?)
     }
 
     /// Delete a lock that somebody else holds. The call blocks.
@@ -112,7 +112,8 @@ impl Client {
     ) -> Result<Option<Bound<'py, PyAny>>, Raised> {
         self.prepare(py)?;
         let signals = Signals::here(py)?;
-        let view = py.detach(|| break_lock(&self.redlock, &name.bytes, slot.map(|slot| slot.0), signals.check()))?;
+        let view =
+            py.detach(|| break_lock(&self.redlock, &name.bytes, slot.map(|slot| slot.0))?.drive(signals.check()))?;
         Ok(view.map(|view| to_python(py, view)).transpose()?)
     }
 
@@ -121,7 +122,7 @@ impl Client {
     fn diagnoses<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
         self.prepare(py)?;
         let signals = Signals::here(py)?;
-        let diagnoses = py.detach(|| diagnose(&self.redlock, signals.check()))?;
+        let diagnoses = py.detach(|| diagnose(&self.redlock)?.drive(signals.check()))?;
         Ok(diagnoses.into_iter().map(|diagnosis| diagnosis_to_python(py, diagnosis)).collect::<PyResult<_>>()?)
     }
 
@@ -144,7 +145,7 @@ impl Client {
     fn close(&self, py: Python<'_>, limit: &Bound<'_, PyAny>) -> Result<(), Raised> {
         let limit = convert::duration("limit", limit)?;
         let signals = Signals::here(py)?;
-        py.detach(|| close(&self.redlock, limit, signals.check()))?;
+        py.detach(|| close(&self.redlock, limit).drive(signals.check()))?;
         self.forget_provider();
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use redlock::bindings::Listing as Pages;
-use redlock::bindings::inspect::list_page;
+use redlock::bindings::calls::list_page;
 
 use crate::client::Client;
 use crate::convert::Pattern;
@@ -39,7 +39,7 @@ impl Listing {
     fn page<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
         self.prepare(py)?;
         let signals = Signals::here(py)?;
-        let views = py.detach(|| list_page(&self.pages, signals.check()))?;
+        let views = py.detach(|| list_page(&self.pages)?.drive(signals.check()))?;
         Ok(views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<_>>()?)
     }
 }

@@ -261,7 +261,7 @@ impl Lock {
         convert::no_others(others)?;
         let timeout = timeout.of_acquire(slf.py(), blocking)?;
         slf.as_super().get().prepare(slf.py())?;
-        match Self::block(slf, |object, signals| object.acquire_telling(timeout, warn_in_loop, signals.check())) {
+        match Self::block(slf, |object, signals| object.acquire(timeout, warn_in_loop, signals.check())) {
             Err(Raised::Failed(error)) if error.kind() == ErrorKind::Timeout => Ok(false),
             acquired => acquired.map(|()| true),
         }
@@ -338,7 +338,7 @@ impl Lock {
     /// True
     fn locked(slf: &Bound<'_, Self>) -> Result<bool, Raised> {
         slf.as_super().get().prepare(slf.py())?;
-        Self::block(slf, |object, signals| object.is_locked_now(signals.check()))
+        Self::block(slf, |object, signals| object.is_locked()?.drive(signals.check()))
     }
 
     /// Wait until the lock is lost, but for at most `timeout` seconds. Return the loss, or `None`.

@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::net::Ipv6Addr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +21,10 @@ use crate::options::{
 };
 
 mod parameters;
+mod target;
 
 use parameters::{Parameter, Refusal, decoded, is_plain, parameters};
+pub(crate) use target::{Target, TlsOptions, shown};
 
 /// The address of an unconfigured server.
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
@@ -46,50 +48,26 @@ const OF_TCP_ELSEWHERE: [&str; 3] = ["db", "ssl_cert_reqs", "socket_connect_time
 /// One node's location and login.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
-    target: Target,
-    db: i64,
-    username: Option<Secret>,
-    password: Option<Secret>,
+    pub(crate) target: Target,
+    /// The database to select.
+    pub(crate) db: i64,
+    /// The user to log in as.
+    pub(crate) username: Option<Secret>,
+    pub(crate) password: Option<Secret>,
     /// Read at every connect, instead of `password`.
-    password_file: Option<Arc<Path>>,
+    pub(crate) password_file: Option<Arc<Path>>,
     /// Gives the logins, if the client has a provider and the address does not have its own login.
-    provider: Option<Provider>,
-    protocol: Option<u8>,
+    pub(crate) provider: Option<Provider>,
+    /// The requested RESP version, 2 or 3.
+    pub(crate) protocol: Option<u8>,
     tls: TlsOptions,
     /// After how long an idle connection is probed; zero if it is not.
-    keepalive: Duration,
+    pub(crate) keepalive: Duration,
     /// The limit for one connection, until a client has it.
     connect_timeout: Option<Duration>,
     /// The login at sentinels.
     sentinel_user: Option<Secret>,
     sentinel_password_file: Option<Arc<Path>>,
-}
-
-/// The options of TLS connections.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct TlsOptions {
-    /// Certificates of the only CAs to trust, or of servers; the system's by default.
-    pub(crate) ca: Option<Arc<Path>>,
-    /// The client's own certificate; never without `key`.
-    pub(crate) cert: Option<Arc<Path>>,
-    pub(crate) key: Option<Arc<Path>>,
-    /// The name in the server's certificate; the host by default.
-    pub(crate) server_name: Option<Arc<str>>,
-}
-
-/// A node's location.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Target {
-    /// A host name in lower case or an IP address (IPv6 without brackets).
-    Tcp { host: String, port: u16, tls: bool },
-    /// An absolute path.
-    Unix { path: PathBuf },
-    /// The server that sentinels name as the primary of `master`. The sentinels, each as in `Tcp`, are sorted.
-    Sentinel { sentinels: Vec<(String, u16)>, master: String, tls: bool },
-    /// A cluster, which the servers listed know. They, each as in `Tcp`, are sorted.
-    Cluster { seeds: Vec<(String, u16)>, tls: bool },
-    /// A node inside this process.
-    Memory { name: String },
 }
 
 /// Where a client has its addresses from.
@@ -200,34 +178,6 @@ impl Address {
         matches!(self.target, Target::Cluster { .. })
     }
 
-    pub(crate) fn target(&self) -> &Target {
-        &self.target
-    }
-
-    /// Returns the database to select, 0 by default.
-    pub(crate) fn db(&self) -> i64 {
-        self.db
-    }
-
-    /// Returns the user to log in as.
-    pub(crate) fn username(&self) -> Option<&Secret> {
-        self.username.as_ref()
-    }
-
-    pub(crate) fn password(&self) -> Option<&Secret> {
-        self.password.as_ref()
-    }
-
-    /// Returns the file with the password, if there is one.
-    pub(crate) fn password_file(&self) -> Option<&Arc<Path>> {
-        self.password_file.as_ref()
-    }
-
-    /// Returns the provider of logins, if there is one.
-    pub(crate) fn provider(&self) -> Option<&Provider> {
-        self.provider.as_ref()
-    }
-
     /// Returns the options of TLS; `None` without TLS.
     pub(crate) fn tls(&self) -> Option<&TlsOptions> {
         let is_encrypted = match self.target {
@@ -235,11 +185,6 @@ impl Address {
             Target::Unix { .. } | Target::Memory { .. } => false,
         };
         is_encrypted.then_some(&self.tls)
-    }
-
-    /// Returns after how long an idle connection is probed; zero if it is not.
-    pub(crate) fn keepalive(&self) -> Duration {
-        self.keepalive
     }
 
     /// Returns the address of a server of this cluster, with the same login and options.
@@ -264,79 +209,12 @@ impl Address {
         (self.sentinel_user.as_ref(), self.sentinel_password_file.as_ref())
     }
 
-    /// Returns the requested RESP version, 2 or 3, if any.
-    pub(crate) fn protocol(&self) -> Option<u8> {
-        self.protocol
-    }
-
     fn is_server(&self) -> bool {
         !matches!(self.target, Target::Memory { .. })
     }
-
-    /// Returns the address without user and password. All spellings of one location give the same text.
-    pub(crate) fn redacted(&self) -> String {
-        self.to_string()
-    }
 }
 
-impl TlsOptions {
-    /// Returns the name of the first option that is given.
-    fn first_given(&self) -> Option<&'static str> {
-        let server_name = self.server_name.as_ref().map(|_| "tls_server_name");
-        self.files().map(|(option, _)| option).next().or(server_name)
-    }
-
-    fn or(self, defaults: &Self) -> Self {
-        Self {
-            ca: self.ca.or_else(|| defaults.ca.clone()),
-            cert: self.cert.or_else(|| defaults.cert.clone()),
-            key: self.key.or_else(|| defaults.key.clone()),
-            server_name: self.server_name.or_else(|| defaults.server_name.clone()),
-        }
-    }
-
-    fn check(self) -> Result<Self, Error> {
-        match (&self.cert, &self.key) {
-            (Some(_), None) => {
-                Err(Error::about("tls_cert", " needs ").mention("tls_key", ", the file of its private key"))
-            }
-            (None, Some(_)) => {
-                Err(Error::about("tls_key", " needs ").mention("tls_cert", ", the file of its certificate"))
-            }
-            _ => Ok(self),
-        }
-    }
-
-    /// Returns the files to read, each with the name of its option.
-    pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        let named = [("tls_ca", &self.ca), ("tls_cert", &self.cert), ("tls_key", &self.key)];
-        named.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)))
-    }
-
-    pub(crate) fn has_no_files(&self) -> bool {
-        self.files().next().is_none()
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = |tls: &bool| if *tls { "rediss" } else { "redis" };
-        let places = |servers: &[(String, u16)]| {
-            let places: Vec<_> = servers.iter().map(|(host, port)| shown(host, *port)).collect();
-            places.join(",")
-        };
-        match self {
-            Self::Tcp { host, port, tls } => write!(f, "{}://{}", scheme(tls), shown(host, *port)),
-            Self::Sentinel { sentinels, master, tls } => {
-                write!(f, "{}+sentinel://{}/{master}", scheme(tls), places(sentinels))
-            }
-            Self::Cluster { seeds, tls } => write!(f, "{}+cluster://{}", scheme(tls), places(seeds)),
-            Self::Unix { path } => write!(f, "unix://{}", encoded(path)),
-            Self::Memory { name } => write!(f, "memory://{name}"),
-        }
-    }
-}
-
+/// Without user and password. All spellings of one location give the same text.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.target)?;
@@ -388,8 +266,8 @@ impl Addresses {
         for (index, url) in urls.iter().enumerate() {
             let which = if count == 1 { "the address".into() } else { format!("address {} of {count}", index + 1) };
             let node = read(url.as_ref()).map_err(|refusal| refusal.of(&which))?;
-            let shown = node.redacted();
-            if let Some(earlier) = nodes.iter().position(|other| other.redacted() == shown) {
+            let shown = node.to_string();
+            if let Some(earlier) = nodes.iter().position(|other| other.to_string() == shown) {
                 let earlier = earlier + 1;
                 let which = format!("{which} is a duplicate of address {earlier} ({shown}); list each node once");
                 return Err(which.into());
@@ -565,11 +443,6 @@ fn lists_hosts(url: &str) -> bool {
         scheme.ends_with("+sentinel") || scheme.ends_with("+cluster")
     };
     url.split_once("://").is_some_and(|(scheme, rest)| is_meant(scheme) && !rest.contains(['/', '?']))
-}
-
-/// Writes a host and its port for a URL.
-pub(crate) fn shown(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// Reads the URL of a primary that sentinels name: `user:password@host,host/master/db`.
@@ -805,20 +678,6 @@ fn percents_are_whole(text: &str) -> bool {
     text.split('%').skip(1).all(|after| after.len() >= 2 && after.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Writes a path for a URL. Characters that would end it or upset a terminal are percent-encoded.
-fn encoded(path: &Path) -> String {
-    let mut text = String::new();
-    for c in path.to_string_lossy().chars() {
-        if c.is_whitespace() || c.is_control() || "%?#".contains(c) {
-            let mut buffer = [0; 4];
-            text.extend(c.encode_utf8(&mut buffer).bytes().map(|byte| format!("%{byte:02X}")));
-        } else {
-            text.push(c);
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -877,9 +736,9 @@ mod tests {
             }
             match (result, case.ok, case.error) {
                 (Ok(nodes), Some(ok), None) => {
-                    assert_eq!(nodes.iter().map(Address::redacted).collect::<Vec<_>>(), ok.shown, "{what}");
+                    assert_eq!(nodes.iter().map(ToString::to_string).collect::<Vec<_>>(), ok.shown, "{what}");
                     for shown in ok.shown {
-                        assert_eq!(Address::parse(&shown).unwrap().redacted(), shown, "shown addresses can be given");
+                        assert_eq!(Address::parse(&shown).unwrap().to_string(), shown, "shown addresses can be given");
                     }
                 }
                 (Err(error), None, Some(refused)) => {
@@ -898,33 +757,33 @@ mod tests {
     }
 
     fn login(address: &Address) -> (Option<&str>, Option<&str>) {
-        (address.username().map(Secret::expose), address.password().map(Secret::expose))
+        (address.username.as_ref().map(Secret::expose), address.password.as_ref().map(Secret::expose))
     }
 
     #[test]
     fn pieces_of_a_tcp_address() {
         let node = address("valkeys://us%65r:p%40%2Fss@EXAMPLE.com:7000/3?protocol=resp2");
-        assert_eq!(node.target(), &Target::Tcp { host: "example.com".into(), port: 7000, tls: true });
-        assert_eq!((node.db(), node.protocol()), (3, Some(2)));
+        assert_eq!(&node.target, &Target::Tcp { host: "example.com".into(), port: 7000, tls: true });
+        assert_eq!((node.db, node.protocol), (3, Some(2)));
         assert_eq!(login(&node), (Some("user"), Some("p@/ss")));
         assert_eq!(format!("{node} {node:?}"), "rediss://example.com:7000/3 Address(rediss://example.com:7000/3)");
         let node = address("redis://[::1]");
-        assert_eq!(node.target(), &Target::Tcp { host: "::1".into(), port: 6379, tls: false });
-        assert_eq!((node.db(), node.protocol(), login(&node)), (0, None, (None, None)));
+        assert_eq!(&node.target, &Target::Tcp { host: "::1".into(), port: 6379, tls: false });
+        assert_eq!((node.db, node.protocol, login(&node)), (0, None, (None, None)));
     }
 
     #[test]
     fn pieces_of_a_unix_address() {
         let node = address("valkey+unix:////run//a%20b.sock?db=2&user=u&pass=%2B%26%3D&protocol=2");
-        assert_eq!(node.target(), &Target::Unix { path: "/run/a b.sock".into() });
-        assert_eq!((node.db(), node.protocol()), (2, Some(2)));
+        assert_eq!(&node.target, &Target::Unix { path: "/run/a b.sock".into() });
+        assert_eq!((node.db, node.protocol), (2, Some(2)));
         assert_eq!(login(&node), (Some("u"), Some("+&=")));
-        assert_eq!(node.redacted(), "unix:///run/a%20b.sock?db=2");
+        assert_eq!(node.to_string(), "unix:///run/a%20b.sock?db=2");
     }
 
     #[test]
     fn pieces_of_a_memory_address() {
-        assert_eq!(address("memory://A").target(), &Target::Memory { name: "A".into() });
+        assert_eq!(&address("memory://A").target, &Target::Memory { name: "A".into() });
         assert_ne!(address("memory://A"), address("memory://a"));
     }
 
@@ -947,7 +806,7 @@ mod tests {
     #[test]
     fn lists_keep_their_order() {
         let nodes = Addresses::parse(["redis://b", "redis://a"]).unwrap();
-        assert_eq!((nodes.len(), nodes[1].redacted().as_str()), (2, "redis://a:6379"));
+        assert_eq!((nodes.len(), nodes[1].to_string().as_str()), (2, "redis://a:6379"));
         assert_eq!(format!("{nodes:?}"), "[Address(redis://b:6379), Address(redis://a:6379)]");
         assert_ne!(nodes, Addresses::parse(["redis://a", "redis://b"]).unwrap());
         let none: [&str; 0] = [];
@@ -956,7 +815,7 @@ mod tests {
 
     #[test]
     fn without_an_environment_the_local_server() {
-        assert_eq!(Addresses::from_env_value(None).unwrap()[0].redacted(), DEFAULT_URL);
+        assert_eq!(Addresses::from_env_value(None).unwrap()[0].to_string(), DEFAULT_URL);
     }
 
     #[test]
@@ -1026,8 +885,8 @@ mod tests {
         fn any_text_is_answered(text in any::<String>(), odd in "(redis|unix|memory)://[a:@/?#%&=0\\[\\]]{0,20}") {
             let _ = Address::parse(&text);
             if let Ok(node) = Address::parse(&odd) {
-                let again = address(&node.redacted());
-                prop_assert_eq!((again.target(), again.db()), (node.target(), node.db()));
+                let again = address(&node.to_string());
+                prop_assert_eq!((&again.target, again.db), (&node.target, node.db));
             }
         }
     }

@@ -12,8 +12,8 @@ use crate::error::Error;
 #[derive(Debug)]
 pub(super) struct Refusal {
     text: Cow<'static, str>,
-    /// The client's option to use instead, which ends the sentence.
-    instead: Option<&'static str>,
+    /// The end of the sentence, with the client's options in braces.
+    hint: &'static str,
 }
 
 impl Refusal {
@@ -22,24 +22,21 @@ impl Refusal {
         Self { text: format!("{which} {}", self.text).into(), ..self }
     }
 
-    /// Makes the error, whose message ends with `hint`.
-    pub(super) fn error(self, hint: &str) -> Error {
-        match self.instead {
-            None => Error::invalid(self.text + hint),
-            Some(option) => Error::invalid(self.text).mention(option, format!(", an option of the client{hint}")),
-        }
+    /// Makes the error, whose message ends with `more`.
+    pub(super) fn error(self, more: &str) -> Error {
+        Error::invalid(self.text).hint(self.hint).and(more)
     }
 }
 
 impl From<&'static str> for Refusal {
     fn from(text: &'static str) -> Self {
-        Self { text: text.into(), instead: None }
+        Self { text: text.into(), hint: "" }
     }
 }
 
 impl From<String> for Refusal {
     fn from(text: String) -> Self {
-        Self { text: text.into(), instead: None }
+        Self { text: text.into(), hint: "" }
     }
 }
 
@@ -64,38 +61,26 @@ const ALIASES: [(&str, &str); 8] = [
     ("password", "pass"),
 ];
 
-/// A hint for a parameter of another library.
-enum Hint {
-    Text(&'static str),
-    /// The client's option to use.
-    Option(&'static str),
-}
-
-/// Parameters of other libraries that are refused, in lower case without underscores.
-const FOREIGN: [(&str, Hint); 13] = [
-    ("sockettimeout timeout commandtimeout", Hint::Option("node_timeout")),
-    ("connecttimeout connectiontimeout", Hint::Option("connect_timeout")),
-    ("maxconnections poolsize", Hint::Option("max_connections")),
-    ("keepalive socketkeepalive tcpkeepalive", Hint::Option("keepalive")),
-    ("clientname name connectionname", Hint::Option("label")),
-    ("keyprefix globalkeyprefix prefix namespace", Hint::Option("key_prefix")),
-    ("family", Hint::Text("remove it: the addresses of a host are tried in turn, IPv6 and IPv4")),
+/// Parameters of other libraries that are refused, in lower case without underscores, with a
+/// hint that has the client's options in braces.
+const FOREIGN: [(&str, &str); 13] = [
+    ("sockettimeout timeout commandtimeout", "use {node_timeout}, an option of the client"),
+    ("connecttimeout connectiontimeout", "use {connect_timeout}, an option of the client"),
+    ("maxconnections poolsize", "use {max_connections}, an option of the client"),
+    ("keepalive socketkeepalive tcpkeepalive", "use {keepalive}, an option of the client"),
+    ("clientname name connectionname", "use {label}, an option of the client"),
+    ("keyprefix globalkeyprefix prefix namespace", "use {key_prefix}, an option of the client"),
+    ("family", "remove it: the addresses of a host are tried in turn, IPv6 and IPv4"),
     (
         "retryontimeout retryonerror healthcheckinterval socketreadsize maxidletime decoderesponses encoding \
          encodingerrors libname libversion lazyconnect maxretriesperrequest",
-        Hint::Text("remove it: redlock opens and keeps its own connections"),
+        "remove it: redlock opens and keeps its own connections",
     ),
-    (
-        "ssl tls",
-        Hint::Text("remove it, and write the scheme with a second s: rediss://host:6380 is with TLS, redis:// without"),
-    ),
-    (
-        "sslcheckhostname",
-        Hint::Text("remove it: the name in a certificate is always checked; `tls_server_name` sets another one"),
-    ),
-    ("sslcapath sslcadata", Hint::Text("name one file with all certificates of the CAs: `tls_ca`")),
-    ("sslpassword sslkeyfilepassword", Hint::Text("remove it, and name a key that is not encrypted: `tls_key`")),
-    ("sslminversion sslciphers", Hint::Text("remove it: TLS 1.2 and 1.3 are used, with the ciphers that are safe")),
+    ("ssl tls", "remove it, and write the scheme with a second s: rediss://host:6380 is with TLS, redis:// without"),
+    ("sslcheckhostname", "remove it: the name in a certificate is always checked; `tls_server_name` sets another one"),
+    ("sslcapath sslcadata", "name one file with all certificates of the CAs: `tls_ca`"),
+    ("sslpassword sslkeyfilepassword", "remove it, and name a key that is not encrypted: `tls_key`"),
+    ("sslminversion sslciphers", "remove it: TLS 1.2 and 1.3 are used, with the ciphers that are safe"),
 ];
 
 /// Returns a URL's parameters with decoded values. Refuses unknown and repeated ones. `known` are ours. `theirs` are
@@ -134,21 +119,15 @@ fn takes(known: &[&str], theirs: &[&str], name: &str) -> bool {
 fn unknown(url: &Url, index: usize, name: &str, known: &[&str], advice: &str) -> Refusal {
     let sought = name.replace('_', "").to_ascii_lowercase();
     let foreign = FOREIGN.iter().find(|(names, _)| names.split(' ').any(|name| name == sought));
-    let begin = |which: String, rest: &str| format!("has {which}; {rest}");
-    match foreign {
-        Some((_, Hint::Option(option))) => {
-            Refusal { text: begin(format!("the unknown parameter `{name}`"), "use ").into(), instead: Some(option) }
-        }
-        Some((_, Hint::Text(hint))) => begin(format!("the unknown parameter `{name}`"), hint).into(),
-        None => {
-            let which = if index == 0 && may_repeat(url, name) {
-                format!("the unknown parameter `{name}`")
-            } else {
-                format!("an unknown parameter (number {} of its query)", index + 1)
-            };
-            begin(which, &format!("known: {}; {advice}", known.join(", "))).into()
-        }
+    if let Some((_, hint)) = foreign {
+        return Refusal { text: format!("has the unknown parameter `{name}`; ").into(), hint };
     }
+    let which = if index == 0 && may_repeat(url, name) {
+        format!("the unknown parameter `{name}`")
+    } else {
+        format!("an unknown parameter (number {} of its query)", index + 1)
+    };
+    format!("has {which}; known: {}; {advice}", known.join(", ")).into()
 }
 
 /// Whether the name of an unknown first parameter can be shown. Without an `@` it cannot be the rest of a password with

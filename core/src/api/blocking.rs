@@ -17,7 +17,6 @@
 //! ```
 
 use std::convert::Infallible;
-use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,23 +25,20 @@ use std::vec;
 use tokio::runtime::{Handle, Id};
 
 use crate::acquire::thread::{self, Caller, Stop, drive};
-use crate::api::client::{self, IntoNodes, Unparsed};
+use crate::api::client::{self, IntoNodes};
 use crate::api::diagnose::Diagnosis;
-use crate::api::election::{Leader, candidate, is_outage, leader};
+use crate::api::election::{self, Leader, is_outage, leader};
 use crate::api::guard::{DetachedLock, guard_methods};
 use crate::api::inspect::{self, LockView};
 use crate::api::listing::Listing;
-use crate::api::lock::{Fixed, Named, ignore_unconfirmed, none_if_denied};
-use crate::api::session::Session;
-use crate::credentials::{Credentials, Provider};
+use crate::api::lock::{self, Fixed, Named, ignore_unconfirmed, none_if_denied};
+use crate::credentials::Credentials;
 use crate::error::{Error, ErrorKind};
 use crate::hold;
 use crate::hold::lease::Lease;
 use crate::hold::owner::LeaseOwner;
 use crate::options::{Options, Protocol};
 use crate::process::Process;
-use crate::process::shutdown::Ending;
-use crate::protocol::shape::Shape;
 
 /// A client without async; see [`crate::Redlock`].
 #[derive(Clone, Debug)]
@@ -69,38 +65,32 @@ impl Redlock {
 
     /// Returns a builder for a client with options; see [`crate::Redlock::builder`].
     pub fn builder() -> Builder {
-        Builder { nodes: None, options: Options::default(), provider: None }
+        Builder(client::Redlock::builder())
     }
 
     /// Makes a lock with this name; see [`crate::Redlock::lock`].
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
-        self.lock_of(name.as_ref().into())
-    }
-
-    fn lock_of<Kind>(&self, shape: Shape) -> Lock<Kind> {
-        Lock { session: Arc::clone(self.0.session()), shape, options: Options::default(), kind: PhantomData }
+        Lock(self.0.lock(name))
     }
 
     /// Makes a lock of all these names; see [`crate::Redlock::lock_all`].
     pub fn lock_all(&self, names: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Lock<Fixed> {
-        let names: Vec<_> = names.into_iter().collect();
-        self.lock_of(Shape::all(names.iter().map(AsRef::as_ref)))
+        Lock(self.0.lock_all(names))
     }
 
     /// Makes a semaphore; see [`crate::Redlock::semaphore`].
     pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Lock<Fixed> {
-        self.lock_of(Shape::Semaphore(name.as_ref().into(), permits))
+        Lock(self.0.semaphore(name, permits))
     }
 
     /// Makes a lock that continues the hold with this text; see [`crate::Redlock::attach`].
     pub fn attach(&self, text: &str) -> Lock<Fixed> {
-        self.lock_of(Shape::of_detached(text, self.0.session().prefix()))
+        Lock(self.0.attach(text))
     }
 
     /// Makes an election with this name; see [`crate::Redlock::election`].
     pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
-        let (session, shape) = (Arc::clone(self.0.session()), Shape::Term(name.as_ref().into()));
-        Election { session, shape, options: Options::default(), stopped: Arc::default() }
+        Election(self.0.election(name))
     }
 
     /// Makes a lock with this name in the older SETNX protocol; see [`crate::Redlock::setnx_lock`].
@@ -189,17 +179,21 @@ impl From<client::Redlock> for Redlock {
 /// Makes a client without async; see [`crate::Builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
-pub struct Builder {
-    nodes: Option<Unparsed>,
-    options: Options,
-    provider: Option<Provider>,
-}
+pub struct Builder(client::Builder);
 
 impl Builder {
     /// Sets the addresses of the nodes; see [`crate::Redlock::new`].
-    pub fn nodes<Kind>(mut self, nodes: impl IntoNodes<Kind>) -> Self {
-        self.nodes = Some(Unparsed(nodes.into_nodes()));
-        self
+    pub fn nodes<Kind>(self, nodes: impl IntoNodes<Kind>) -> Self {
+        Self(self.0.nodes(nodes))
+    }
+
+    fn options_mut(&mut self) -> &mut Options {
+        &mut self.0.options
+    }
+
+    /// Sets the provider of logins; see [`crate::Builder::credentials`].
+    pub fn credentials(self, credentials: impl Credentials) -> Self {
+        Self(self.0.credentials(credentials))
     }
 
     crate::api::setters::client_setters!();
@@ -212,43 +206,28 @@ impl Builder {
     ///
     /// `invalid_argument` for a wrong address or option.
     pub fn build(self) -> Result<Redlock, Error> {
-        let Self { nodes, options, provider } = self;
-        client::Builder { nodes, options, provider }.build().map(Redlock)
+        self.0.build().map(Redlock)
     }
 }
 
 /// A lock without async; see [`crate::Lock`].
 #[derive(Clone, Debug)]
 #[must_use = "a lock is not held until it is acquired"]
-pub struct Lock<Kind = Named> {
-    session: Arc<Session>,
-    shape: Shape,
-    options: Options,
-    kind: PhantomData<Kind>,
-}
+pub struct Lock<Kind = Named>(lock::Lock<Kind>);
 
 impl Lock {
     /// Makes the lock shared: many readers may have it at once, but none of them together with a writer; see
     /// [`crate::Lock::shared`].
     pub fn shared(self) -> Lock<Fixed> {
-        let lock = self.fixed();
-        Lock { shape: lock.shape.shared(), ..lock }
+        Lock(self.0.shared())
     }
 }
 
 impl<Kind> Lock<Kind> {
     crate::api::setters::option_setters!();
 
-    /// Returns this lock without its kind.
-    fn fixed(self) -> Lock<Fixed> {
-        let Self { session, shape, options, kind: _ } = self;
-        Lock { session, shape, options, kind: PhantomData }
-    }
-
-    /// Returns a copy without its kind.
-    fn copied(&self) -> Lock<Fixed> {
-        let Self { session, shape, options, kind: _ } = self;
-        Lock { session: Arc::clone(session), shape: shape.clone(), options: options.clone(), kind: PhantomData }
+    fn options_mut(&mut self) -> &mut Options {
+        self.0.options_mut()
     }
 
     /// Acquires the lock, and waits for it until the timeout; see [`crate::Lock::acquire`].
@@ -261,8 +240,7 @@ impl<Kind> Lock<Kind> {
     }
 
     fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
-        let options = Options { protocol: Some(protocol), ..self.options.clone() };
-        let context = self.session.context(&self.shape, &options)?;
+        let context = self.0.context(Some(protocol))?;
         if Handle::try_current().is_ok() {
             let owner = thread::acquire_parked(context, &Arc::default())?.expect("nothing stops it");
             return Ok(Guard { owner, runtime: None });
@@ -279,7 +257,7 @@ impl<Kind> Lock<Kind> {
     ///
     /// `unavailable`, `forbidden` or `invalid_argument`.
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        none_if_denied(self.copied().timeout(Duration::ZERO).acquire())
+        none_if_denied(Lock(self.0.copied()).timeout(Duration::ZERO).acquire())
     }
 
     /// Asks the nodes whether the lock is held by anybody; see [`crate::Lock::is_locked`].
@@ -288,7 +266,7 @@ impl<Kind> Lock<Kind> {
     ///
     /// `unavailable`, `forbidden` or `invalid_argument`.
     pub fn is_locked(&self) -> Result<bool, Error> {
-        let context = self.session.context(&self.shape, &self.options)?;
+        let context = self.0.context(None)?;
         drive(&Caller::asking(&context.clone()), inspect::is_locked(context))?
     }
 
@@ -318,7 +296,7 @@ impl<Kind> Lock<Kind> {
 
 impl From<Lock> for Lock<Fixed> {
     fn from(lock: Lock) -> Self {
-        lock.fixed()
+        Self(lock.0.into())
     }
 }
 
@@ -481,14 +459,13 @@ impl Iterator for LockListing {
 /// An election among all that use its name, without async; see [`crate::Election`].
 #[derive(Clone, Debug)]
 #[must_use = "nobody leads until an election is run"]
-pub struct Election {
-    session: Arc<Session>,
-    shape: Shape,
-    options: Options,
-    stopped: Arc<Ending>,
-}
+pub struct Election(election::Election);
 
 impl Election {
+    fn options_mut(&mut self) -> &mut Options {
+        self.0.options_mut()
+    }
+
     crate::api::setters::candidate_setters!();
 
     /// Campaigns until it leads, and then runs `body` with the guard of its term. Returns what `body` returned, or `None`
@@ -516,13 +493,13 @@ impl Election {
     /// Ends the election for this candidate and its clones: a campaign ends, and `run` returns `None`. A leader learns of
     /// it from [`Election::is_stopped`], and `run` returns what its body returns.
     pub fn stop(&self) {
-        self.stopped.start();
+        self.0.stop();
     }
 
     /// Returns whether the election was stopped for this candidate.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.stopped.has_started()
+        self.0.is_stopped()
     }
 
     /// Asks the nodes who leads; see [`crate::Election::leader`].
@@ -531,7 +508,7 @@ impl Election {
     ///
     /// `invalid_argument` for a wrong name, `closed` if the client is closed; `unavailable` if the system gives no thread.
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
-        let context = self.session.context(&self.shape, &self.options)?;
+        let context = self.0.context()?;
         drive(&Caller::asking(&context.clone()), inspect::inspect(context))?.map(leader)
     }
 
@@ -542,11 +519,10 @@ impl Election {
     ///
     /// As [`Election::run`].
     pub fn campaign(&self) -> Result<Option<Guard>, Error> {
-        let options = candidate(&self.options);
         while !self.is_stopped() {
-            let context = self.session.context(&self.shape, &options)?;
+            let context = self.0.candidature()?;
             let acquired = if Handle::try_current().is_ok() {
-                let acquired = thread::acquire_parked(context, &self.stopped).transpose();
+                let acquired = thread::acquire_parked(context, self.0.stopped()).transpose();
                 acquired.map(|acquired| acquired.map(|owner| (owner, None)))
             } else {
                 let interrupted = || if self.is_stopped() { Err(()) } else { Ok(()) };

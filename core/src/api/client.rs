@@ -396,9 +396,21 @@ impl Builder {
         self
     }
 
+    fn options_mut(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
     crate::api::setters::client_setters!();
 
     crate::api::setters::option_setters!();
+
+    /// Sets the provider of logins for nodes whose address has none, such as tokens that end; see [`Credentials`].
+    /// It is called at the first connect, ahead of the end of each login, and after a server rejected one. A new
+    /// login is also sent on the connections that exist. Clients with clones of one builder share the logins.
+    pub fn credentials(mut self, credentials: impl Credentials) -> Self {
+        self.provider = Some(Provider::new(credentials));
+        self
+    }
 
     /// Checks addresses and options and makes the client.
     ///

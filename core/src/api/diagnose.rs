@@ -17,10 +17,10 @@ use crate::api::session::Session;
 use crate::error::Error;
 use crate::net::connections::Connections;
 use crate::net::failure::Failure;
-use crate::net::node::Connection;
 use crate::net::node::event::EventSink;
+use crate::net::node::{Connection, probe};
 use crate::process::Process;
-use crate::process::nodes::{Directory, NodeSet};
+use crate::process::nodes::{NodeSet, Routes};
 use crate::protocol::diagnosis::cluster::{ClusterFacts, compared};
 use crate::protocol::diagnosis::sentinels::GroupFacts;
 use crate::protocol::diagnosis::server::Facts;
@@ -66,7 +66,7 @@ struct Subject {
     /// The client's own set.
     listed: Arc<NodeSet>,
     /// The slots of the clusters among its nodes.
-    routes: Option<Arc<dyn Directory>>,
+    routes: Option<Arc<Routes>>,
     /// What begins every key.
     prefix: String,
     ttl: Duration,
@@ -183,15 +183,16 @@ impl Subject {
     ) -> (Vec<Finding>, Option<ClusterFacts>) {
         let follows_slots = self.is_in_cluster(node);
         let probe = async |connection: &Connection| {
-            let facts = connection.probe(key, &self.process.clock).await?;
-            Ok((facts, if follows_slots { connection.probe_cluster().await } else { None }))
+            let Some(server) = connection.to_server() else { return Ok(None) };
+            let facts = probe::probe(server, key, &self.process.clock).await?;
+            Ok(Some((facts, if follows_slots { Some(probe::cluster(server).await) } else { None })))
         };
         let probed = match connected {
             Ok(connection) => self.within(probe(connection)).await,
             Err(failure) => Err(failure.clone()),
         };
         match probed {
-            Ok((Some(facts), cluster)) => {
+            Ok(Some((facts, cluster))) => {
                 let encrypted = self.is_encrypted(node);
                 let is_restart_delay_off = self.restart_delay.is_zero();
                 let has_sentinels = self.set.members.nodes[node].node.sentinels().is_some();
@@ -199,7 +200,7 @@ impl Subject {
                 let of_cluster = cluster.iter().flat_map(|cluster| cluster.findings(self.ttl));
                 (facts.findings().into_iter().chain(of_cluster).collect(), cluster)
             }
-            Ok((None, _)) => {
+            Ok(None) => {
                 let message = "a store in this process, which excludes nobody outside of it";
                 (vec![Finding::new("connection", Level::Ok, message)], None)
             }
@@ -209,7 +210,7 @@ impl Subject {
 
     /// Returns whether the way to the node is encrypted; `None` if it does not leave this machine.
     fn is_encrypted(&self, node: usize) -> Option<bool> {
-        match self.set.members.nodes[node].address.target() {
+        match &self.set.members.nodes[node].address.target {
             Target::Tcp { host, tls: false, .. } if is_local(host) => None,
             // The server may be far away where a sentinel is near.
             Target::Tcp { tls, .. } | Target::Sentinel { tls, .. } | Target::Cluster { tls, .. } => Some(*tls),
@@ -224,11 +225,11 @@ impl Subject {
         keys: &[String],
         findings: &mut [Vec<Finding>],
     ) {
-        let connection = |node: usize| connected[node].as_ref().ok();
-        let nodes = || (0..connected.len()).filter_map(|node| Some((node, connection(node)?)));
-        join_all(nodes().map(|(node, connection)| self.briefly(connection.write_probe(&keys[node]))).collect()).await;
-        let looks = nodes().map(|(node, connection)| async move {
-            (node, self.briefly(connection.existing_probes(keys)).await.unwrap_or_default())
+        let server = |node: usize| connected[node].as_ref().ok()?.to_server();
+        let nodes = || (0..connected.len()).filter_map(|node| Some((node, server(node)?)));
+        join_all(nodes().map(|(node, server)| self.briefly(probe::write(server, &keys[node]))).collect()).await;
+        let looks = nodes().map(|(node, server)| async move {
+            (node, self.briefly(probe::existing(server, keys)).await.unwrap_or_default())
         });
         for (node, found) in join_all(looks.collect()).await {
             for other in found.into_iter().filter(|other| *other != node) {
@@ -236,7 +237,7 @@ impl Subject {
                 findings[node].push(Finding::new("alias", Level::Unusable, message));
             }
         }
-        join_all(nodes().map(|(node, connection)| self.briefly(connection.delete_probe(&keys[node]))).collect()).await;
+        join_all(nodes().map(|(node, server)| self.briefly(probe::delete(server, &keys[node]))).collect()).await;
     }
 }
 

@@ -21,6 +21,7 @@ use crate::api::lock::unless_lost;
 use crate::api::session::Session;
 use crate::error::{Error, ErrorKind};
 use crate::options::{Options, Protocol};
+use crate::process::context::LockContext;
 use crate::process::shutdown::Ending;
 use crate::protocol::quorum::LockState;
 use crate::protocol::shape::Shape;
@@ -66,6 +67,10 @@ pub struct Leader {
 impl Election {
     pub(crate) fn new(session: Arc<Session>, name: &[u8]) -> Self {
         Self { session, shape: Shape::Term(name.into()), options: Options::default(), stopped: Arc::default() }
+    }
+
+    pub(crate) fn options_mut(&mut self) -> &mut Options {
+        &mut self.options
     }
 
     crate::api::setters::candidate_setters!();
@@ -165,16 +170,29 @@ impl Election {
     ///
     /// Cancel safe.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
-        let view = inspect::inspect(self.session.context(&self.shape, &self.options)?).await?;
-        Ok(leader(view))
+        inspect::inspect(self.context()?).await.map(leader)
+    }
+
+    /// Checks its name and options, and returns the context of a look at it.
+    pub(crate) fn context(&self) -> Result<LockContext, Error> {
+        self.session.context(&self.shape, &self.options)
+    }
+
+    /// Returns the context of a candidate's lock: it is waited for without end, and renewed.
+    pub(crate) fn candidature(&self) -> Result<LockContext, Error> {
+        let of_lock = Options { timeout: Some(None), auto_renew: Some(true), ..self.options.clone() };
+        self.session.context(&self.shape, &Options { protocol: Some(Protocol::Plain), ..of_lock })
+    }
+
+    /// Returns the end of the election for this candidate.
+    pub(crate) fn stopped(&self) -> &Arc<Ending> {
+        &self.stopped
     }
 
     /// Acquires the lock, however long no quorum answers.
     async fn acquire(&self) -> Result<Guard, Error> {
-        let options = candidate(&self.options);
         loop {
-            let context = self.session.context(&self.shape, &options)?;
-            match acquire::acquire(context).await {
+            match acquire::acquire(self.candidature()?).await {
                 Err(error) if is_outage(&error) => {}
                 acquired => return acquired.map(Guard::new),
             }
@@ -190,11 +208,6 @@ impl Election {
             output = call => Some(output),
         }
     }
-}
-
-/// Returns the options of a candidate's lock: it is waited for without end, and renewed.
-pub(crate) fn candidate(options: &Options) -> Options {
-    Options { timeout: Some(None), auto_renew: Some(true), protocol: Some(Protocol::Plain), ..options.clone() }
 }
 
 /// Returns whether a campaign goes on after `error`: no quorum of nodes answered. Without their answers, the reason is in

@@ -25,12 +25,11 @@ use crate::error::{Error, ErrorKind, NodeAnswer};
 use crate::net::connections::Connections;
 use crate::net::failure::Failure;
 use crate::net::node::keys::Step;
-use crate::options::Options;
 use crate::process::nodes::NodeSet;
 use crate::protocol::glob;
 use crate::protocol::name::{FENCE, Name};
 use crate::protocol::quorum::{LockState, quorum};
-use crate::protocol::shape::{PERMITS_MOST, Shape};
+use crate::protocol::shape::PERMITS_MOST;
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::fork::Pid;
 use crate::sys::future::join_all;
@@ -342,11 +341,8 @@ async fn step_on(connections: &Arc<Connections>, node: usize, from: u64, count: 
 
 /// Inspects a lock, or a slot of a semaphore.
 async fn look(client: &Redlock, name: &[u8], slot: Option<u32>) -> Result<LockView, Error> {
-    let Some(slot) = slot else { return client.inspect(name).await };
-    let shape = Shape::Semaphore(name.into(), slot + 1);
-    let context = client.session().context(&shape, &Options::default())?;
-    let view = inspect::inspect(context.of_slot(slot)).await?;
-    Ok(LockView { slot: Some(slot), ..view })
+    let view = inspect::inspect(client.session().context_of_one(name, slot)?).await?;
+    Ok(LockView { slot, ..view })
 }
 
 /// Keeps calls apart, so that servers have time for others.

@@ -13,7 +13,7 @@ use crate::api::inspect;
 use crate::api::session::Session;
 use crate::error::{Error, ErrorKind};
 use crate::options::{Options, Protocol};
-use crate::process::context::Spec;
+use crate::process::context::{LockContext, Spec};
 use crate::protocol::shape::Shape;
 use crate::sys::fork::Pid;
 
@@ -107,6 +107,10 @@ impl<Kind> Lock<Kind> {
         Self { session, shape, options: Options::default(), kind: PhantomData }
     }
 
+    pub(crate) fn options_mut(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
     crate::api::setters::option_setters!();
 
     /// Makes the lock shared, of whatever kind it is; what cannot be is refused by the acquire. Hidden: for the bindings.
@@ -123,7 +127,7 @@ impl<Kind> Lock<Kind> {
     }
 
     /// Returns a copy without its kind.
-    fn copied(&self) -> Lock<Fixed> {
+    pub(crate) fn copied(&self) -> Lock<Fixed> {
         let Self { session, shape, options, kind: _ } = self;
         Lock { session: Arc::clone(session), shape: shape.clone(), options: options.clone(), kind: PhantomData }
     }
@@ -181,8 +185,13 @@ impl<Kind> Lock<Kind> {
     }
 
     pub(crate) async fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
-        let options = Options { protocol: Some(protocol), ..self.options.clone() };
-        acquire::acquire(self.session.context(&self.shape, &options)?).await.map(Guard::new)
+        acquire::acquire(self.context(Some(protocol))?).await.map(Guard::new)
+    }
+
+    /// Checks its name and options, and returns the context of a call, in another `protocol` if that is given.
+    pub(crate) fn context(&self, protocol: Option<Protocol>) -> Result<LockContext, Error> {
+        let protocol = protocol.or(self.options.protocol);
+        self.session.context(&self.shape, &Options { protocol, ..self.options.clone() })
     }
 
     /// Tries once. Returns `None` if others hold the lock, or were acquiring it at the same time.
@@ -228,7 +237,7 @@ impl<Kind> Lock<Kind> {
     /// # }
     /// ```
     pub async fn is_locked(&self) -> Result<bool, Error> {
-        let context = self.session.context(&self.shape, &self.options)?;
+        let context = self.context(None)?;
         let allowed = context.spec.settings.protocol.allows_is_locked();
         allowed.map_err(|error| error.with_name(context.spec.name.bytes()))?;
         inspect::is_locked(context).await

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -20,12 +20,11 @@ use crate::net::connections::Connections;
 use crate::net::failure::Failure;
 use crate::net::node::Connection;
 use crate::net::node::keys::{Content, Proof};
-use crate::options::Options;
 use crate::process::context::{LockContext, MOVES_MOST};
 use crate::process::nodes::NodeSet;
 use crate::protocol::quorum::{LockState, quorum};
 use crate::protocol::request::Reply;
-use crate::protocol::shape::{PERMITS_MOST, Shape};
+use crate::protocol::shape::PERMITS_MOST;
 use crate::sys::clock::Clock;
 use crate::sys::current_runtime;
 use crate::sys::future::join_all;
@@ -139,14 +138,7 @@ pub async fn holding(redlock: &Redlock, name: &[u8], slot: Option<u32>) -> Resul
     if let Some(slot) = slot.filter(|slot| *slot >= PERMITS_MOST) {
         return Err(Error::about("slot", format!(" is {slot}, but must be from 0 to {}", PERMITS_MOST - 1)));
     }
-    let shape = match slot {
-        None => name.into(),
-        Some(slot) => Shape::Semaphore(name.into(), slot.saturating_add(1)),
-    };
-    let mut context = redlock.session().context(&shape, &Options::default())?;
-    if let Some(slot) = slot {
-        context = context.of_slot(slot);
-    }
+    let context = redlock.session().context_of_one(name, slot)?;
     let keys = Arc::clone(&context.spec.keys);
     let keys = &keys;
     let read = move |connection: Connection, asking| async move { connection.read(keys, asking).await };
@@ -301,7 +293,7 @@ async fn ask_on<T, F: Future<Output = Result<T, Failure>>>(
     if answer.as_ref().err().is_some_and(Failure::breaks_connection) {
         connections.discard_if(node, &connection);
     }
-    let Some(router) = connections.members.router.as_ref().and_then(Weak::upgrade) else {
+    let Some(router) = connections.members.router() else {
         return answer.map_err(Failure::without_cluster);
     };
     match &answer {

@@ -1,8 +1,8 @@
 //! The state that a client and its locks share: addresses, default options, and in each process the nodes.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -20,6 +20,7 @@ use crate::protocol::name::Name;
 use crate::protocol::shape::{Names, Shape};
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::future::join_all;
+use crate::sys::mutex::Mutex;
 
 /// How many releases of a client that closes are under way at once.
 const AT_ONCE: usize = 256;
@@ -74,7 +75,7 @@ impl Session {
     pub(crate) fn close(&self, limit: Duration) -> impl Future<Output = ()> + Send + use<> {
         self.closed.store(true, Ordering::Relaxed);
         let releases = self.local(Pid::now()).ok().and_then(|local| {
-            let set = local.set().take();
+            let set = local.set.lock().take();
             drop(set);
             local.ending.start();
             let releases = local.process.schedule.release_of(&local.ending);
@@ -92,6 +93,13 @@ impl Session {
     pub(crate) fn context(&self, shape: &Shape, options: &Options) -> Result<LockContext, Error> {
         let pid = Pid::now();
         self.context_of(pid, self.spec(pid, shape, options)?)
+    }
+
+    /// Checks a name, and returns the context of a call on this lock, or on this slot of a semaphore.
+    pub(crate) fn context_of_one(&self, name: &[u8], slot: Option<u32>) -> Result<LockContext, Error> {
+        let Some(slot) = slot else { return self.context(&name.into(), &Options::default()) };
+        let shape = Shape::Semaphore(name.into(), slot.saturating_add(1));
+        Ok(self.context(&shape, &Options::default())?.of_slot(slot))
     }
 
     /// Checks a lock's names and options, and returns them.
@@ -130,7 +138,7 @@ impl Session {
     /// Returns the context of a call for `spec`. Fails if the client is closed.
     pub(crate) fn context_of(&self, pid: Pid, spec: Arc<Spec>) -> Result<LockContext, Error> {
         let local = self.local(pid)?;
-        let Some(set) = local.set().clone() else {
+        let Some(set) = local.set.lock().clone() else {
             return Err(acquire::closed().with_name(spec.name.bytes()));
         };
         if set.members.logins.as_ref().is_some_and(|logins| logins.is_calling_task()) {
@@ -150,7 +158,7 @@ impl Session {
     /// Returns this process and the nodes. Fails if the client is closed.
     pub(crate) fn nodes(&self) -> Result<(Arc<Process>, Arc<NodeSet>), Error> {
         let local = self.local(Pid::now())?;
-        let set = local.set().clone().ok_or_else(acquire::closed)?;
+        let set = local.set.lock().clone().ok_or_else(acquire::closed)?;
         Ok((Arc::clone(&local.process), set))
     }
 
@@ -204,10 +212,6 @@ async fn in_turns(releases: Vec<Releasing>) {
 impl ProcessLocal {
     pub(crate) fn new(process: Arc<Process>, set: Option<Arc<NodeSet>>) -> Self {
         Self { process, set: Mutex::new(set), ending: Arc::default() }
-    }
-
-    fn set(&self) -> MutexGuard<'_, Option<Arc<NodeSet>>> {
-        self.set.lock().expect("no panic while holding this")
     }
 }
 

@@ -1,11 +1,11 @@
 //! The setters of options, as macros for builders and locks.
 
-/// Makes setters on a struct with a field `options`.
+/// Makes setters on a struct with a method `options_mut`.
 macro_rules! setters {
     ($($(#[$doc:meta])+ $option:ident: $type:ty => $value:expr;)+) => {$(
         $(#[$doc])+
         pub fn $option(mut self, $option: $type) -> Self {
-            self.options.$option = Some($value);
+            self.options_mut().$option = Some($value);
             self
         }
     )+};
@@ -49,14 +49,6 @@ macro_rules! client_setters {
             /// Sets the name that a node's certificate must have, where the address has another host, as through a
             /// tunnel.
             tls_server_name: impl AsRef<str> => tls_server_name.as_ref().into();
-        }
-
-        /// Sets the provider of logins for nodes whose address has none, such as tokens that end; see [`Credentials`].
-        /// It is called at the first connect, ahead of the end of each login, and after a server rejected one. A new
-        /// login is also sent on the connections that exist. Clients with clones of one builder share the logins.
-        pub fn credentials(mut self, credentials: impl Credentials) -> Self {
-            self.provider = Some(Provider::new(credentials));
-            self
         }
     };
 }
@@ -102,7 +94,7 @@ macro_rules! option_setters {
 
         /// Lets acquire wait forever, even if the client has a timeout.
         pub fn no_timeout(mut self) -> Self {
-            self.options.timeout = Some(None);
+            self.options_mut().timeout = Some(None);
             self
         }
 
@@ -110,7 +102,7 @@ macro_rules! option_setters {
         /// the lock decides it.
         #[doc(hidden)]
         pub fn options(mut self, options: crate::options::Options) -> Self {
-            self.options = options;
+            *self.options_mut() = options;
             self
         }
     };

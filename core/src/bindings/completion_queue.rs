@@ -33,33 +33,31 @@ use std::future::Future;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
 use crate::acquire::Acquire;
-use crate::api::client::Redlock;
 use crate::api::diagnose::Diagnosis;
 use crate::api::inspect::LockView;
-use crate::api::listing::Listing;
 use crate::api::lock;
+use crate::bindings::calls;
 use crate::bindings::lock_object::{CurrentLease, Extension, LockObject, Reservation, Timeout};
 use crate::error::{Error, ErrorKind};
 use crate::hold;
 use crate::hold::detach::{Detaching, detach};
 use crate::hold::lease::{LossCallback, OnLoss};
 use crate::hold::owner::LeaseOwner;
-use crate::options::Options;
 use crate::process::Process;
 use crate::process::shutdown::{OnShutdown, PendingWork};
 use crate::process::waiters::Leaving;
-use crate::protocol::shape::Shape;
 use crate::sys::background::Started;
 use crate::sys::descriptor::RawFd;
 use crate::sys::event_loop::EventLoop;
 use crate::sys::fork::Pid;
 use crate::sys::handover::Handover;
+use crate::sys::mutex::Mutex;
 use crate::sys::task::spawn;
 
 /// The calls of one event loop.
@@ -151,6 +149,26 @@ pub enum Taken {
     Cancelled,
 }
 
+/// Makes results of what calls return.
+macro_rules! results {
+    ($($returned:pat, $type:ty => $taken:expr;)+) => {$(
+        impl From<$type> for Taken {
+            fn from($returned: $type) -> Self {
+                $taken
+            }
+        }
+    )+};
+}
+
+results! {
+    (), () => Self::Completed;
+    is_locked, bool => Self::IsLocked(is_locked);
+    view, LockView => Self::View(Box::new(view));
+    view, Option<LockView> => Self::Views(view.into_iter().collect());
+    views, Vec<LockView> => Self::Views(views);
+    diagnoses, Vec<Diagnosis> => Self::Diagnoses(diagnoses);
+}
+
 /// A call that reports its outcome to the queue.
 type ReportedCall = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -240,7 +258,7 @@ impl Queue {
             Some(event_loop) if !self.is_foreign() => event_loop.turn(),
             _ => return false,
         }
-        !self.0.list().completions.is_empty()
+        !self.0.list.lock().completions.is_empty()
     }
 
     /// Begins `call` on this thread, as a part of the background.
@@ -269,9 +287,7 @@ impl Queue {
     pub fn enter(&self, object: &Arc<LockObject>) -> Result<u64, Error> {
         let pid = self.current_pid()?;
         if object.enter_attached(pid) {
-            let id = self.0.add_call(Call::Running(None, None));
-            self.0.finish(id, Outcome::Finished(Ok(Taken::Completed)));
-            return Ok(id);
+            return Ok(self.add_completed());
         }
         self.start_acquire(object, object.reserve(pid)?.for_block(), pid, None)
     }
@@ -301,12 +317,7 @@ impl Queue {
     pub fn extend(&self, object: &Arc<LockObject>, ttl: Option<Duration>) -> Result<u64, Error> {
         let Extension { lease, ttl, .. } = object.extension(self.current_pid()?, ttl)?;
         lease.remaining_here()?;
-        let id = self.0.add_call(Call::Running(None, None));
-        self.spawn(
-            id,
-            move || async move { Outcome::Finished(hold::extend(lease, ttl).await.map(|()| Taken::Completed)) },
-        )?;
-        Ok(id)
+        self.add(false, move || async move { hold::extend(lease, ttl).await.map(Taken::from) })
     }
 
     /// Starts to end the hold without a release, after an extension to `ttl` if there is one. Its result is
@@ -318,10 +329,7 @@ impl Queue {
     pub fn detach(&self, object: &Arc<LockObject>, ttl: Option<Duration>) -> Result<u64, Error> {
         let Extension { lease, ttl, .. } = object.detaching(self.current_pid()?, ttl)?;
         lease.remaining_here()?;
-        let id = self.0.add_call(Call::Running(None, None));
-        let call = move || async move { Outcome::Finished(detach(lease, ttl).await.map(Taken::Detached)) };
-        self.spawn_abortable(id, call)?;
-        Ok(id)
+        self.add(true, move || async move { detach(lease, ttl).await.map(Taken::Detached) })
     }
 
     /// Starts a release. From here on the lock is not held, even if the release fails or is cancelled.
@@ -343,124 +351,14 @@ impl Queue {
         self.start_release(object.take_lease(self.current_pid()?).unwrap_or(None), lock::ignore_unconfirmed)
     }
 
-    /// Closes a client, and starts a call that waits up to `limit` for the release of its locks; see [`Redlock::close`].
-    ///
-    /// # Errors
-    ///
-    /// `unavailable` if the background cannot be started. The client is closed all the same.
-    pub fn close(&self, client: &Redlock, limit: Duration) -> Result<u64, Error> {
-        let closing = client.closing(limit);
-        self.current_pid()?;
-        let id = self.0.add_call(Call::Running(None, None));
-        self.spawn(id, move || async move {
-            closing.await;
-            Outcome::Finished(Ok(Taken::Completed))
-        })?;
-        Ok(id)
-    }
-
-    /// Starts a diagnosis of a client's nodes. Its result is [`Taken::Diagnoses`].
+    /// Starts a call. Its result is what the call returns. If it is cancelled, a call that changes something continues.
     ///
     /// # Errors
     ///
     /// `unavailable` if the background cannot be started.
-    pub fn diagnose(&self, client: &Redlock) -> Result<u64, Error> {
+    pub fn start<T: Into<Taken> + Send + 'static>(&self, call: calls::Call<T>) -> Result<u64, Error> {
         self.current_pid()?;
-        let client = client.clone();
-        let id = self.0.add_call(Call::Running(None, None));
-        self.spawn(id, move || async move { Outcome::Finished(client.diagnose().await.map(Taken::Diagnoses)) })?;
-        Ok(id)
-    }
-
-    /// Starts to read the next locks of a listing. Its result is [`Taken::Views`], with none at the end.
-    ///
-    /// # Errors
-    ///
-    /// `unavailable` if the background cannot be started.
-    pub fn list_page(&self, listing: &Arc<Listing>) -> Result<u64, Error> {
-        self.current_pid()?;
-        let listing = Arc::clone(listing);
-        let id = self.0.add_call(Call::Running(None, None));
-        let call = move || async move { Outcome::Finished(listing.page().await.map(Taken::Views)) };
-        self.spawn_abortable(id, call)?;
-        Ok(id)
-    }
-
-    /// Starts to delete a lock that somebody else holds. Its result is [`Taken::Views`], with whose it was, or with none.
-    ///
-    /// # Errors
-    ///
-    /// `invalid_argument`, at once.
-    pub fn break_lock(&self, client: &Redlock, name: &[u8], slot: Option<u32>) -> Result<u64, Error> {
-        client.session().spec(self.current_pid()?, &name.into(), &Options::default())?;
-        let (client, name) = (client.clone(), name.to_vec());
-        let id = self.0.add_call(Call::Running(None, None));
-        let call = move || async move {
-            let broken = client.break_lock(name, slot).await;
-            Outcome::Finished(broken.map(|view| Taken::Views(view.into_iter().collect())))
-        };
-        self.spawn(id, call)?;
-        Ok(id)
-    }
-
-    /// Starts to wait until a lock is free. Its result is [`Taken::IsLocked`].
-    ///
-    /// # Errors
-    ///
-    /// `invalid_argument`, at once.
-    pub fn wait_free(&self, client: &Redlock, name: &[u8], timeout: Option<Duration>) -> Result<u64, Error> {
-        client.session().spec(self.current_pid()?, &name.into(), &Options::default())?;
-        let (client, name) = (client.clone(), name.to_vec());
-        let id = self.0.add_call(Call::Running(None, None));
-        let call = move || async move {
-            Outcome::Finished(client.wait_free(name, timeout).await.map(|is_free| Taken::IsLocked(!is_free)))
-        };
-        self.spawn_abortable(id, call)?;
-        Ok(id)
-    }
-
-    /// Starts an inspection of a lock. Its result is [`Taken::View`].
-    ///
-    /// # Errors
-    ///
-    /// `invalid_argument`, at once.
-    pub fn inspect(&self, client: &Redlock, name: &[u8]) -> Result<u64, Error> {
-        client.session().spec(self.current_pid()?, &name.into(), &Options::default())?;
-        let (client, name) = (client.clone(), name.to_vec());
-        let id = self.0.add_call(Call::Running(None, None));
-        let call = move || async move {
-            Outcome::Finished(client.inspect(name).await.map(|view| Taken::View(Box::new(view))))
-        };
-        self.spawn(id, call)?;
-        Ok(id)
-    }
-
-    /// Starts an inspection of the slots of a semaphore. Its result is [`Taken::Views`].
-    ///
-    /// # Errors
-    ///
-    /// `invalid_argument`, at once.
-    pub fn inspect_semaphore(&self, client: &Redlock, name: &[u8], permits: u32) -> Result<u64, Error> {
-        let shape = Shape::Semaphore(name.into(), permits);
-        client.session().spec(self.current_pid()?, &shape, &Options::default())?;
-        let (client, name) = (client.clone(), name.to_vec());
-        let id = self.0.add_call(Call::Running(None, None));
-        let call =
-            move || async move { Outcome::Finished(client.inspect_semaphore(name, permits).await.map(Taken::Views)) };
-        self.spawn(id, call)?;
-        Ok(id)
-    }
-
-    /// Starts to ask the nodes whether anybody holds the lock of `object`. Its result is [`Taken::IsLocked`].
-    ///
-    /// # Errors
-    ///
-    /// `invalid_argument`, at once; `unavailable` and `forbidden` with [`Queue::take`].
-    pub fn is_locked(&self, object: &Arc<LockObject>) -> Result<u64, Error> {
-        let call = object.is_locked(self.current_pid()?)?;
-        let id = self.0.add_call(Call::Running(None, None));
-        self.spawn_abortable(id, move || async move { Outcome::Finished(call.await.map(Taken::IsLocked)) })?;
-        Ok(id)
+        self.add(call.only_asks, move || async move { call.run.await.map(Into::into) })
     }
 
     /// Starts to wait for the end of the current hold of `object`, but for at most `limit`. If the hold is lost,
@@ -471,10 +369,7 @@ impl Queue {
     /// `not_held` at once, `lost` with [`Queue::take`].
     pub fn wait_lost(&self, object: &Arc<LockObject>, limit: Option<Duration>) -> Result<u64, Error> {
         let end = object.end_of_hold(self.current_pid()?, limit)?;
-        let id = self.0.add_call(Call::Running(None, None));
-        let call = move || async move { Outcome::Finished(end.await.map_or(Ok(Taken::Completed), Err)) };
-        self.spawn_abortable(id, call)?;
-        Ok(id)
+        self.add(true, move || async move { end.await.map_or(Ok(Taken::Completed), Err) })
     }
 
     /// Subscribes to the losses of `object`, and returns a number. The number becomes ready each time a lease of the
@@ -498,7 +393,7 @@ impl Queue {
             return;
         }
         let call = {
-            let mut list = self.0.list();
+            let mut list = self.0.list.lock();
             let call = list.remove(id);
             if matches!(call, Some(Call::Running(Some(_), _))) {
                 list.leaving.insert(id, None);
@@ -507,7 +402,7 @@ impl Queue {
         };
         if let Some(Call::Running(Some(reservation), _)) = &call {
             let mut leaving = reservation.leave();
-            if let Some(entry) = self.0.list().leaving.get_mut(&id) {
+            if let Some(entry) = self.0.list.lock().leaving.get_mut(&id) {
                 *entry = leaving.take();
             }
         }
@@ -526,7 +421,7 @@ impl Queue {
         // cause none.
         reset();
         // The list keeps its capacity, so that another thread need not allocate for the next number.
-        self.0.list().completions.drain(..).collect()
+        self.0.list.lock().completions.drain(..).collect()
     }
 
     /// Returns the numbers as [`Queue::drain`] does, and takes each won lock at once. Reports a taken lock as done. Does
@@ -536,7 +431,7 @@ impl Queue {
     #[must_use]
     pub fn drain_and_take(&self) -> Vec<Completion> {
         let Ok(pid) = self.current_pid() else { return Vec::new() };
-        let mut completions: Vec<_> = self.0.list().completions.drain(..).collect();
+        let mut completions: Vec<_> = self.0.list.lock().completions.drain(..).collect();
         completions.retain_mut(|completion| self.take_won(pid, completion));
         completions
     }
@@ -544,7 +439,7 @@ impl Queue {
     /// Takes the lock of `completion` if that is a won acquire. Returns whether there is anything to report.
     fn take_won(&self, pid: Pid, completion: &mut Completion) -> bool {
         let Completion::Result(id) = *completion else { return true };
-        let mut list = self.0.list();
+        let mut list = self.0.list.lock();
         let Entry::Occupied(entry) = list.calls.entry(id) else { return true };
         if !matches!(entry.get(), Call::Won(..)) {
             return true;
@@ -558,7 +453,7 @@ impl Queue {
             Ok(Taken::Pending) => return false,
             Ok(_) => *completion = Completion::Done(id),
             Err(error) => {
-                let mut list = self.0.list();
+                let mut list = self.0.list.lock();
                 let former = list.remove(id);
                 list.insert(id, Call::Finished(Err(error), None));
                 drop(list);
@@ -575,7 +470,7 @@ impl Queue {
     /// Those of the call; `lost` for a loss subscription.
     pub fn take(&self, id: u64) -> Result<Taken, Error> {
         let Ok(pid) = self.current_pid() else { return Ok(Taken::Cancelled) };
-        let mut list = self.0.list();
+        let mut list = self.0.list.lock();
         let call = match list.calls.get_mut(&id) {
             None => return Ok(Taken::Cancelled),
             Some(Call::Running(..)) => return Ok(Taken::Pending),
@@ -610,7 +505,7 @@ impl Queue {
                 Ok(Taken::Completed)
             }
             Err(acquire) => {
-                self.0.list().insert(id, Call::Running(Some(reservation), None));
+                self.0.list.lock().insert(id, Call::Running(Some(reservation), None));
                 self.run_acquire(id, acquire)?;
                 Ok(Taken::Pending)
             }
@@ -629,7 +524,7 @@ impl Queue {
 
     /// Runs an acquire in the background.
     fn run_acquire(&self, id: u64, acquire: Acquire) -> Result<(), Error> {
-        self.spawn_abortable(id, move || async move {
+        self.run(id, true, move || async move {
             match acquire.win().await {
                 Ok((acquire, owner)) => Outcome::Won(Box::new(acquire), owner),
                 Err(error) => Outcome::Finished(Err(error)),
@@ -637,15 +532,39 @@ impl Queue {
         })
     }
 
-    /// Runs `call` in the background, as a task that is aborted when the call is cancelled; see [`Queue::spawn`].
-    fn spawn_abortable<F>(&self, id: u64, call: impl FnOnce() -> F + Send + 'static) -> Result<(), Error>
+    /// Adds a call that is done already.
+    fn add_completed(&self) -> u64 {
+        let id = self.0.add_call(Call::Running(None, None));
+        self.0.finish(id, Outcome::Finished(Ok(Taken::Completed)));
+        id
+    }
+
+    /// Adds a call, and runs it; see [`Queue::run`].
+    fn add<F>(&self, can_abort: bool, call: impl FnOnce() -> F + Send + 'static) -> Result<u64, Error>
+    where
+        F: Future<Output = Result<Taken, Error>> + Send + 'static,
+    {
+        let id = self.0.add_call(Call::Running(None, None));
+        self.run(id, can_abort, move || async move { Outcome::Finished(call().await) })?;
+        Ok(id)
+    }
+
+    /// Runs `call`, to its end unless it `can_abort` and is cancelled. A call that is alone begins on this thread if the
+    /// background is settled, which is not woken for it then. All others begin in the background, which is woken once for
+    /// many of them. It makes the future from `call`, which is much smaller. So the thread that frees the future's memory
+    /// has also allocated it.
+    fn run<F>(&self, id: u64, can_abort: bool, call: impl FnOnce() -> F + Send + 'static) -> Result<(), Error>
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
-        let (report, background) = (self.report(id), self.background(id)?);
-        if background.is_settled() && self.0.list().is_alone() {
+        let report = Report { shared: Arc::downgrade(&self.0), id };
+        let background = self.0.process.background.start().inspect_err(|_| self.cancel(id))?;
+        if background.is_settled() && self.0.list.lock().is_alone() {
             let handover = self.begin_here(&background, report.wrap(call()));
-            if let Some(Call::Running(_, abort)) = self.0.list().calls.get_mut(&id) {
+            if !can_abort {
+                return Ok(());
+            }
+            if let Some(Call::Running(_, abort)) = self.0.list.lock().calls.get_mut(&id) {
                 *abort = Some(Abort::Handover(handover));
                 return Ok(());
             }
@@ -654,9 +573,13 @@ impl Queue {
             return Ok(());
         }
         background.begin(move |runtime| {
-            let Some(shared) = report.shared.upgrade() else { return };
+            let shared = report.shared.upgrade();
+            if can_abort && shared.is_none() {
+                return;
+            }
             let task = spawn(runtime, report.wrap(call()));
-            match shared.list().calls.get_mut(&id) {
+            let Some(shared) = shared.filter(|_| can_abort) else { return };
+            match shared.list.lock().calls.get_mut(&id) {
                 Some(Call::Running(_, abort)) => *abort = Some(Abort::Task(task)),
                 // The call was cancelled before its task began.
                 _ => task.abort(),
@@ -671,44 +594,13 @@ impl Queue {
         lease: Option<CurrentLease>,
         map_result: fn(Result<(), Error>) -> Result<(), Error>,
     ) -> Result<u64, Error> {
-        let Some(lease) = lease else {
-            let id = self.0.add_call(Call::Running(None, None));
-            self.0.finish(id, Outcome::Finished(Ok(Taken::Completed)));
-            return Ok(id);
-        };
-        let id = self.0.add_call(Call::Running(None, None));
+        let Some(lease) = lease else { return Ok(self.add_completed()) };
         let pending_work = PendingWork::new(&self.0.process.shutdown);
-        self.spawn(id, move || async move {
+        self.add(false, move || async move {
             let released = hold::release(lease.into_owner()).await;
             drop(pending_work);
-            Outcome::Finished(map_result(released).map(|()| Taken::Completed))
-        })?;
-        Ok(id)
-    }
-
-    /// Runs `call` to its end. A call that is alone begins on this thread if the background is settled, which is not woken
-    /// for it then. All others begin in the background, which is woken once for many of them. It makes the future from
-    /// `call`, which is much smaller. So the thread that frees the future's memory has also allocated it.
-    fn spawn<F>(&self, id: u64, call: impl FnOnce() -> F + Send + 'static) -> Result<(), Error>
-    where
-        F: Future<Output = Outcome> + Send + 'static,
-    {
-        let (report, background) = (self.report(id), self.background(id)?);
-        if background.is_settled() && self.0.list().is_alone() {
-            drop(self.begin_here(&background, report.wrap(call())));
-        } else {
-            background.begin(move |runtime| drop(spawn(runtime, report.wrap(call()))));
-        }
-        Ok(())
-    }
-
-    /// Returns the background, started. If it cannot start, drops the call.
-    fn background(&self, id: u64) -> Result<Started, Error> {
-        self.0.process.background.start().inspect_err(|_| self.cancel(id))
-    }
-
-    fn report(&self, id: u64) -> Report {
-        Report { shared: Arc::downgrade(&self.0), id }
+            map_result(released).map(Taken::from)
+        })
     }
 }
 
@@ -734,12 +626,8 @@ fn drop_call(call: Option<Call>) {
 }
 
 impl Shared {
-    fn list(&self) -> MutexGuard<'_, List> {
-        self.list.lock().expect("no panic while holding this")
-    }
-
     fn add_call(&self, call: Call) -> u64 {
-        let mut list = self.list();
+        let mut list = self.list.lock();
         list.last += 1;
         let id = list.last;
         list.insert(id, call);
@@ -751,7 +639,7 @@ impl Shared {
         if self.process.shutdown.has_started() {
             return;
         }
-        let mut list = self.list();
+        let mut list = self.list.lock();
         if !matches!(list.calls.get(&id), Some(Call::Running(..))) {
             let left = list.leaving.remove(&id);
             drop(list);
@@ -791,7 +679,7 @@ impl OnShutdown for Shared {
             event_loop.close();
         }
         let calls = {
-            let mut list = self.list();
+            let mut list = self.list.lock();
             list.running = 0;
             mem::take(&mut list.calls)
         };
@@ -844,7 +732,7 @@ struct LossSubscription {
 impl OnLoss for LossSubscription {
     fn heard(&self, error: Error) {
         let Some(shared) = self.shared.upgrade() else { return };
-        let mut list = shared.list();
+        let mut list = shared.list.lock();
         if let Some(Call::LossSubscription(loss)) = list.calls.get_mut(&self.id) {
             *loss = Some(error);
             shared.complete(list, Completion::Result(self.id));
@@ -852,7 +740,7 @@ impl OnLoss for LossSubscription {
     }
 
     fn is_over(&self) -> bool {
-        self.shared.upgrade().is_none_or(|shared| !shared.list().calls.contains_key(&self.id))
+        self.shared.upgrade().is_none_or(|shared| !shared.list.lock().calls.contains_key(&self.id))
     }
 }
 
@@ -863,7 +751,7 @@ impl Drop for LossSubscription {
             mem::forget(shared);
             return;
         }
-        let mut list = shared.list();
+        let mut list = shared.list.lock();
         if list.remove(self.id).is_some() {
             shared.complete(list, Completion::Result(self.id));
         }
@@ -876,6 +764,7 @@ mod tests {
     use std::thread::{self, ThreadId};
 
     use super::*;
+    use crate::api::client::Redlock;
 
     #[test]
     fn a_panic_in_a_call_becomes_an_error() {
@@ -885,7 +774,7 @@ mod tests {
         let object = LockObject::new(redlock.lock("foo")).unwrap();
         let reservation = object.reserve(Pid::now()).unwrap();
         let id = queue.0.add_call(Call::Running(Some(reservation), None));
-        queue.spawn(id, || async { panic!("on purpose") }).unwrap();
+        queue.run(id, false, || async { panic!("on purpose") }).unwrap();
         woken.recv_timeout(harness::LIMIT).unwrap();
         assert_eq!(queue.drain(|| ()), [Completion::Result(id)]);
         let error = queue.take(id).unwrap_err();
@@ -902,7 +791,7 @@ mod tests {
                 sender.send(thread::current().id()).unwrap();
                 std::future::pending().await
             };
-            queue.spawn_abortable(id, call).unwrap();
+            queue.run(id, true, call).unwrap();
             (id, threads.recv_timeout(harness::LIMIT).unwrap())
         });
         ids.map(|(id, thread)| {
@@ -919,7 +808,7 @@ mod tests {
         harness::eventually("the background is settled", || {
             let [first, second] = threads_of_two_calls(&queue);
             assert_ne!(second, thread::current().id());
-            assert_eq!(queue.0.list().running, 0);
+            assert_eq!(queue.0.list.lock().running, 0);
             first == thread::current().id()
         });
     }
@@ -934,7 +823,7 @@ mod tests {
                 sender.send((thread::current().id(), EventLoop::is_any_entered())).unwrap();
                 std::future::pending().await
             };
-            queue.spawn_abortable(id, call).unwrap();
+            queue.run(id, true, call).unwrap();
             let (thread, entered) = begun.recv_timeout(harness::LIMIT).unwrap();
             queue.cancel(id);
             is_in_loop = entered;
@@ -971,7 +860,7 @@ mod tests {
             let id = queue.release(&object).unwrap();
             woken.recv_timeout(harness::LIMIT).unwrap();
             assert_eq!(queue.drain(|| ()), [Completion::Done(id)]);
-            assert_eq!(queue.0.list().running, 0);
+            assert_eq!(queue.0.list.lock().running, 0);
             is_over
         });
     }
@@ -986,7 +875,7 @@ mod tests {
                 let _sender = sender;
                 std::future::pending().await
             };
-            queue.spawn_abortable(id, call).unwrap();
+            queue.run(id, true, call).unwrap();
             queue.cancel(id);
             dropped.try_recv() == Err(TryRecvError::Disconnected)
         });

@@ -17,8 +17,8 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use std::{fmt, mem};
 
@@ -29,18 +29,19 @@ use crate::acquire::thread::{Caller, Stop, acquire_unless, drive_unless};
 use crate::api::client::Redlock;
 use crate::api::inspect;
 use crate::api::lock::{Fixed, Lock, ignore_unconfirmed};
+use crate::bindings::calls::Call;
 use crate::error::{Error, ErrorKind, LostReason, Waited};
 use crate::hold;
 use crate::hold::detach::{Detaching, detach};
 use crate::hold::lease::{Lease, LossCallback};
 use crate::hold::owner::LeaseOwner;
 use crate::options::{self, Protocol};
-use crate::process::Process;
 use crate::process::context::{LockContext, Spec};
 use crate::process::waiters::Leaving;
 use crate::protocol::shape::Shape;
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::log::log;
+use crate::sys::mutex::Mutex;
 
 /// The timeout of one call: left out (the lock's own timeout applies), none (the call waits for ever), or a duration.
 pub type Timeout = Option<Option<Duration>>;
@@ -246,7 +247,7 @@ impl LockObject {
     /// acquire, after one that was refused or cancelled, and after a release.
     #[must_use]
     pub fn waited(&self) -> Option<Waited> {
-        let state = self.local(Pid::now()).state();
+        let state = self.local(Pid::now()).state.lock();
         match &state.phase {
             Phase::Held(current) => Some(current.owner.lease().meter.waited()),
             _ => state.failed,
@@ -280,7 +281,7 @@ impl LockObject {
     /// anew with [`LockObject::named`].
     #[must_use]
     pub fn is_released(&self) -> bool {
-        matches!(self.local(Pid::now()).state().phase, Phase::Idle { released: true })
+        matches!(self.local(Pid::now()).state.lock().phase, Phase::Idle { released: true })
     }
 
     /// Takes the hold out of an object that is garbage-collected, and logs that. `None` if the
@@ -300,30 +301,18 @@ impl LockObject {
     /// Returns whether the current lease was acquired for a block.
     #[must_use]
     pub fn is_in_block(&self) -> bool {
-        matches!(&self.local(Pid::now()).state().phase, Phase::Held(current) if current.in_block)
+        matches!(&self.local(Pid::now()).state.lock().phase, Phase::Held(current) if current.in_block)
     }
 
-    /// Acquires on the calling thread. Calls `interrupted`, if given, every 25 ms. If that fails, the call ends with
-    /// its error and leaves no key behind. `interrupted` may make calls like this one.
+    /// Acquires on the calling thread. Calls `waits` before the thread begins to wait, and `interrupted`, if given, every
+    /// 25 ms. If one of them fails, the call ends with its error and leaves no key behind. `interrupted` may make calls like
+    /// this one.
     ///
     /// # Errors
     ///
-    /// `already_held`, and those of [`Lock::acquire`]; `timeout` also for a timeout of zero.
+    /// `already_held`, and those of [`Lock::acquire`]; `timeout` also for a timeout of zero; those of `waits` and
+    /// `interrupted`.
     pub fn acquire<E>(
-        self: &Arc<Self>,
-        timeout: Timeout,
-        interrupted: Option<impl FnMut() -> Result<(), E>>,
-    ) -> Result<(), Stop<E>> {
-        self.acquire_telling(timeout, || Ok(()), interrupted)
-    }
-
-    /// Acquires as [`LockObject::acquire`] does, but calls `waits` before the thread begins to wait. If that fails, the call
-    /// ends with its error.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`LockObject::acquire`], and that of `waits`.
-    pub fn acquire_telling<E>(
         self: &Arc<Self>,
         timeout: Timeout,
         waits: impl FnOnce() -> Result<(), E>,
@@ -333,11 +322,11 @@ impl LockObject {
         self.acquire_with(self.reserve(pid)?, pid, timeout, waits, interrupted)
     }
 
-    /// Acquires as [`LockObject::acquire_telling`] does, for a block that [`LockObject::release_at_exit`] ends.
+    /// Acquires as [`LockObject::acquire`] does, for a block that [`LockObject::release_at_exit`] ends.
     ///
     /// # Errors
     ///
-    /// Those of [`LockObject::acquire_telling`].
+    /// Those of [`LockObject::acquire`].
     pub fn enter<E>(
         self: &Arc<Self>,
         waits: impl FnOnce() -> Result<(), E>,
@@ -402,7 +391,7 @@ impl LockObject {
         if !self.held() {
             return false;
         }
-        let mut state = self.local(pid).state();
+        let mut state = self.local(pid).state.lock();
         let Phase::Held(current) = &mut state.phase else { return false };
         current.in_block |= current.is_attached;
         mem::take(&mut current.is_attached)
@@ -448,14 +437,16 @@ impl LockObject {
         }
     }
 
-    /// Asks the nodes whether anybody holds the lock, on the calling thread; see [`Lock::is_locked`].
+    /// Asks the nodes whether anybody holds the lock; see [`Lock::is_locked`].
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::is_locked`], or that of `interrupted`.
-    pub fn is_locked_now<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<bool, Stop<E>> {
+    /// `invalid_argument` or `closed`.
+    pub fn is_locked(&self) -> Result<Call<bool>, Error> {
         let pid = Pid::now();
-        drive_unless(&Caller::asking(&self.context(pid, None)?), self.is_locked(pid)?, interrupted)
+        self.check_allowed(pid, Protocol::allows_is_locked)?;
+        let context = self.context(pid, None)?;
+        Ok(Call::about(&context.clone(), inspect::is_locked(context)))
     }
 
     /// Waits on the calling thread until the current hold is lost or released, but for at most `limit`. Returns the
@@ -470,15 +461,7 @@ impl LockObject {
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<Option<Error>, Stop<E>> {
         let end = self.end_of_hold(Pid::now(), limit)?;
-        let caller = Caller { process: &Process::current(), runtime: None, seats: None };
-        drive_unless(&caller, async move { Ok(end.await) }, interrupted)
-    }
-
-    /// Returns the call that asks the nodes whether anybody holds the lock.
-    pub(crate) fn is_locked(&self, pid: Pid) -> Result<impl Future<Output = Result<bool, Error>> + use<>, Error> {
-        self.check_allowed(pid, Protocol::allows_is_locked)?;
-        let context = self.context(pid, None)?;
-        Ok(inspect::is_locked(context))
+        Call::waiting(async move { Ok(end.await) }).drive(interrupted)
     }
 
     /// Returns the wait for the end of the current hold, for at most `limit`. Its output is the loss, if there was one.
@@ -541,7 +524,7 @@ impl LockObject {
         if before.as_ref().is_some_and(|lease| lease.remaining_here().is_ok()) {
             return Err(self.already_held(HELD));
         }
-        let mut state = self.local(pid).state();
+        let mut state = self.local(pid).state.lock();
         let released = match &state.phase {
             Phase::Idle { released } => *released,
             Phase::Acquiring => return Err(self.already_held(ACQUIRING)),
@@ -571,7 +554,7 @@ impl LockObject {
     }
 
     fn extension_of(&self, pid: Pid, ttl: Option<Duration>) -> Result<Extension, Error> {
-        let state = self.local(pid).state();
+        let state = self.local(pid).state.lock();
         let Phase::Held(current) = &state.phase else { return Err(self.not_held()) };
         let (lease, runtime) = (Arc::clone(current.owner.lease()), current.runtime);
         drop(state);
@@ -585,7 +568,7 @@ impl LockObject {
     ///
     /// `not_held` if there was no lease, or another acquire has begun.
     pub(crate) fn take_lease(&self, pid: Pid) -> Result<Option<CurrentLease>, Error> {
-        let mut state = self.local(pid).state();
+        let mut state = self.local(pid).state.lock();
         match self.set_phase(&mut state, Phase::Idle { released: true }) {
             Phase::Held(current) => Ok(Some(current)),
             Phase::Idle { released: true } => Ok(None),
@@ -600,9 +583,9 @@ impl LockObject {
     /// that is lost already. A lease is current until it is released or another acquire begins.
     pub(crate) fn on_lost(&self, pid: Pid, listener: LossCallback) {
         // Asks outside the mutex, because a listener locks a mutex of its own.
-        let mut ended = self.local(pid).state().listeners.clone();
+        let mut ended = self.local(pid).state.lock().listeners.clone();
         ended.retain(LossCallback::is_over);
-        let mut state = self.local(pid).state();
+        let mut state = self.local(pid).state.lock();
         state.listeners.retain(|listener| !ended.iter().any(|ended| ended.same(listener)));
         state.listeners.push(listener.clone());
         let lease = match &state.phase {
@@ -628,7 +611,7 @@ impl LockObject {
     }
 
     fn lease(&self, pid: Pid) -> Result<Arc<Lease>, Error> {
-        match &self.local(pid).state().phase {
+        match &self.local(pid).state.lock().phase {
             // Its client may have been closed.
             Phase::Held(current) if !current.owner.lease().is_released() => Ok(Arc::clone(current.owner.lease())),
             _ => Err(self.not_held()),
@@ -679,12 +662,8 @@ impl ProcessLocal {
     /// Returns whether it has neither a lease nor a listener. A parent's lease and its queues are not to be touched.
     fn shares_nothing(&self) -> bool {
         // If another thread had the mutex when the process forked, nothing here can be relied on.
-        let Ok(state) = self.state.try_lock() else { return false };
+        let Some(state) = self.state.try_lock() else { return false };
         matches!(state.phase, Phase::Idle { .. }) && state.listeners.is_empty()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while holding this")
     }
 }
 
@@ -705,7 +684,7 @@ impl Reservation {
     pub(crate) fn complete(mut self, pid: Pid, owner: LeaseOwner, runtime: Option<Id>) {
         let object = self.object.take().expect("used once");
         let lease = Arc::clone(owner.lease());
-        let mut state = object.local(pid).state();
+        let mut state = object.local(pid).state.lock();
         let is_attached = lease.context.spec.detached.is_some() && !self.in_block;
         object.attached.store(true, Ordering::Release);
         object
@@ -720,7 +699,7 @@ impl Reservation {
     /// Makes the object idle again after the acquire failed with `error`, which it returns.
     pub(crate) fn failed(self, error: Error) -> Error {
         if let Some(object) = &self.object {
-            object.local(Pid::now()).state().failed = error.waited();
+            object.local(Pid::now()).state.lock().failed = error.waited();
         }
         error
     }
@@ -729,7 +708,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let Some(object) = &self.object else { return };
-        let mut state = object.local(Pid::now()).state();
+        let mut state = object.local(Pid::now()).state.lock();
         if matches!(state.phase, Phase::Acquiring) {
             object.set_phase(&mut state, Phase::Idle { released: self.released });
         }
@@ -771,11 +750,11 @@ mod tests {
         let reservation = object.reserve(pid).unwrap();
         assert!(!shares_nothing());
         drop(reservation);
-        object.acquire::<()>(None, None::<fn() -> Result<(), ()>>).unwrap();
+        object.acquire::<()>(None, || Ok(()), None::<fn() -> Result<(), ()>>).unwrap();
         assert!(!shares_nothing());
         object.release::<()>(None::<fn() -> Result<(), ()>>).unwrap();
         assert!(shares_nothing());
-        let state = local.state();
+        let state = local.state.lock();
         assert!(!shares_nothing(), "a thread that is changing it may not exist in a child");
         drop(state);
     }

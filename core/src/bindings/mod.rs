@@ -13,9 +13,9 @@ pub mod clock {
     //! Time as locks see it: it goes on while the machine sleeps.
     pub use crate::sys::clock::{Alarm, Clock, Moment};
 }
+pub mod calls;
 pub mod completion_queue;
 pub mod events;
-pub mod inspect;
 pub mod lock_object;
 pub mod operator;
 pub mod options;

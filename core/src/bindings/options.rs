@@ -69,63 +69,54 @@ pub fn invalid_argument(argument: &str, message: String) -> Error {
 }
 
 /// Options of other libraries, and of other functions of this one, in lower case without underscores, with a hint: a
-/// text, an option of this library, a text.
-const FOREIGN: &[(&str, [&str; 3])] = &[
+/// text with the options of this library in braces.
+const FOREIGN: &[(&str, &str)] = &[
     (
         "host hostname port db database username user password passwd ssl tls unixsocketpath socket",
-        ["write it into the node's address: redis://user:password@host:port/db, or rediss:// for TLS", "", ""],
+        "write it into the node's address: redis://user:password@host:port/db, or rediss:// for TLS",
     ),
     (
         "url urls server servers masters connection connectionpool redis redisclient client clients",
-        ["give the nodes' addresses as the first argument, such as redis://127.0.0.1:6379", "", ""],
+        "give the nodes' addresses as the first argument, such as redis://127.0.0.1:6379",
     ),
     (
         "blockingtimeout acquiretimeout acquireattemptslimit contextmanagertimeout waittime retryattempts retrycount \
          retrytimes maxretries tries",
-        ["use ", "timeout", ": how long acquire may wait, 0 for one try"],
+        "use {timeout}: how long acquire may wait, 0 for one try",
     ),
     (
         "autoreleasetime expire expiry leasetime locktimeout duration ttlms px ex",
-        ["use ", "ttl", ": how long the servers keep the lock"],
+        "use {ttl}: how long the servers keep the lock",
     ),
-    ("sleep retrydelay retryinterval retryjitter delay", ["remove it: retries are scheduled automatically", "", ""]),
-    ("threadlocal", ["remove it: a lock object is one holder, whichever thread uses it", "", ""]),
+    ("sleep retrydelay retryinterval retryjitter delay", "remove it: retries are scheduled automatically"),
+    ("threadlocal", "remove it: a lock object is one holder, whichever thread uses it"),
     (
         "autorenewal autoextend autoextendthreshold automaticextensionthreshold refreshinterval",
-        ["use ", "auto_renew", ": true or false; renewal comes every third of the ttl"],
+        "use {auto_renew}: true or false; renewal comes every third of the ttl",
     ),
-    ("driftfactor clockdrift clockdriftfactor", ["remove it: 1 % of the ttl and 2 ms are set aside for drift", "", ""]),
-    (
-        "id identifier token value",
-        ["remove it: every acquisition has a random token of its own; ", "label", " is for people"],
-    ),
-    ("raiseonreleaseerror", ["remove it: the end of a block raises an error only for a lost lock; catch that", "", ""]),
+    ("driftfactor clockdrift clockdriftfactor", "remove it: 1 % of the ttl and 2 ms are set aside for drift"),
+    ("id identifier token value", "remove it: every acquisition has a random token of its own; {label} is for people"),
+    ("raiseonreleaseerror", "remove it: the end of a block raises an error only for a lost lock; catch that"),
     (
         "externallyacquiredidentifier",
-        ["remove it: a lock is released by the object that acquired it; ", "label", " is for people"],
+        "remove it: a lock is released by the object that acquired it; {label} is for people",
     ),
-    ("skipifheld passlock", ["use locked, which runs each call of a function under a lock", "", ""]),
-    ("onlocklost onlost", ["remove it: use on_lost (Python), signal (Node) or lost() (Rust) on the lock", "", ""]),
-    (
-        "connecttimeout",
-        ["give it to the client as ", "connect_timeout", ": it is for the connections of all its locks"],
-    ),
-    ("keepalive", ["give it to the client as ", "keepalive", ": it is for the connections of all its locks"]),
-    ("maxconnections", ["give it to the client as ", "max_connections", ": all locks of a client share connections"]),
-    ("keyprefix", ["give it to the client as ", "key_prefix", ": all locks of a client have the same"]),
-    ("credentials", ["give it to the client as ", "credentials", ": all locks of a client log in with the same"]),
-    ("passwordfile", ["give it to the client as ", "password_file", ": all locks of a client log in with the same"]),
-    (
-        "tlsca tlscert tlskey tlsservername",
-        ["give it to the client: it is for the connections of all its locks", "", ""],
-    ),
-    ("sslcacerts sslcafile cafile", ["use ", "tls_ca", ", an option of the client"]),
-    ("sslcertfile certfile", ["use ", "tls_cert", ", an option of the client"]),
-    ("sslkeyfile keyfile", ["use ", "tls_key", ", an option of the client"]),
-    ("prefix namespace", ["use ", "key_prefix", ", an option of the client"]),
-    ("socketconnecttimeout connectiontimeout", ["use ", "connect_timeout", ", an option of the client"]),
-    ("socketkeepalive socketkeepaliveoptions tcpkeepalive", ["use ", "keepalive", ", an option of the client"]),
-    ("blocking", ["give it to acquire, or use ", "timeout", " 0 for one try"]),
+    ("skipifheld passlock", "use locked, which runs each call of a function under a lock"),
+    ("onlocklost onlost", "remove it: use on_lost (Python), signal (Node) or lost() (Rust) on the lock"),
+    ("connecttimeout", "give it to the client as {connect_timeout}: it is for the connections of all its locks"),
+    ("keepalive", "give it to the client as {keepalive}: it is for the connections of all its locks"),
+    ("maxconnections", "give it to the client as {max_connections}: all locks of a client share connections"),
+    ("keyprefix", "give it to the client as {key_prefix}: all locks of a client have the same"),
+    ("credentials", "give it to the client as {credentials}: all locks of a client log in with the same"),
+    ("passwordfile", "give it to the client as {password_file}: all locks of a client log in with the same"),
+    ("tlsca tlscert tlskey tlsservername", "give it to the client: it is for the connections of all its locks"),
+    ("sslcacerts sslcafile cafile", "use {tls_ca}, an option of the client"),
+    ("sslcertfile certfile", "use {tls_cert}, an option of the client"),
+    ("sslkeyfile keyfile", "use {tls_key}, an option of the client"),
+    ("prefix namespace", "use {key_prefix}, an option of the client"),
+    ("socketconnecttimeout connectiontimeout", "use {connect_timeout}, an option of the client"),
+    ("socketkeepalive socketkeepaliveoptions tcpkeepalive", "use {keepalive}, an option of the client"),
+    ("blocking", "give it to acquire, or use {timeout} 0 for one try"),
 ];
 
 /// Returns the error for an option that does not exist. It has a hint for an option of another library, and for an
@@ -135,11 +126,12 @@ pub fn unknown(option: &str, spell: fn(&str) -> String) -> Error {
     let sought = normalized(option);
     let foreign = FOREIGN.iter().find(|(names, _)| names.split(' ').any(|name| name == sought)).map(|(_, hint)| *hint);
     let respelled = || OPTIONS.iter().find(|row| normalized(row.name) == sought && spell(row.name) != option);
-    let hint = foreign.or_else(|| respelled().map(|row| ["use ", row.name, ""]));
-    let Some([before, known, after]) = hint else {
-        return invalid_argument(option, format!("unknown option {option:?}"));
-    };
-    invalid_argument(option, format!("unknown option {option:?}; {before}")).mention(known, after)
+    let unknown = invalid_argument(option, format!("unknown option {option:?}"));
+    match (foreign, respelled()) {
+        (Some(hint), _) => unknown.and("; ").hint(hint),
+        (None, Some(row)) => unknown.and("; use ").mention(row.name, ""),
+        (None, None) => unknown,
+    }
 }
 
 /// Returns the name of an option in lower case without underscores, the same for every language.

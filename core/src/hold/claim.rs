@@ -317,7 +317,7 @@ impl Inner {
                 .listed
                 .of_key(&self.keys.lock)
                 .connections_over(node, connection)
-                .is_some_and(|other| !self.process.pool.has_made(other.runtime_id()))
+                .is_some_and(|other| !self.process.pool.has_made(other.runtime().id()))
     }
 
     fn kept_until(&self) -> Option<Moment> {

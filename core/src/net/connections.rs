@@ -25,31 +25,29 @@
 //!   that was *idle*, the first miss does. A request on it also has another connection made, and where that comes first,
 //!   it is in the place of the idle one, which a middlebox has forgotten: see [`Connections::unless_forgotten`].
 //! - The runtime is not driven, as between two blocking calls: everything above waits, and no state is lost.
-//! - A caller never polls its future again: its requests stop counting after [`REQUEST_TIMEOUT`] and block no other
+//! - A caller never polls its future again: its requests stop counting after a second and block no other
 //!   caller.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use crate::address::Address;
 use crate::net::failure::Failure;
 use crate::net::logins::{Follower, Logins};
-use crate::net::node::endpoint::Endpoint;
+use crate::net::member::Member;
+use crate::net::node::Connection;
 use crate::net::node::event::{EventSink, NodeEvent};
 use crate::net::node::health::Health;
 use crate::net::node::identity::ServerInfo;
 use crate::net::node::pace::{self, Leave};
-use crate::net::node::{Connection, Node};
-use crate::net::progress::{Phase, Progress};
+use crate::net::slot::{Slot, State};
 use crate::net::timers::Deadlines;
 use crate::protocol::cluster::Redirect;
 use crate::protocol::place::Place;
@@ -60,11 +58,9 @@ use crate::sys::event_loop::EventLoop;
 use crate::sys::future::notified_until;
 use crate::sys::handover::Handover;
 use crate::sys::log::log;
+use crate::sys::mutex::Mutex;
 use crate::sys::random::Random;
 use crate::sys::task::spawn;
-
-/// How long a request counts as in flight. Its caller may never read the answer.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a node may lag behind the answers of others before it is written to last.
 const LAG_LIMIT: Duration = Duration::from_millis(10);
@@ -75,18 +71,6 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// How often the background reconnects after a connection ended: for some seconds, with pauses that double up to a
 /// second.
 const MENDS_MOST: u32 = 8;
-
-/// How late a timer fires only if its runtime was not driven, as between two blocking calls.
-const UNDRIVEN: Duration = Duration::from_millis(100);
-
-/// How often a connect gets more time because its runtime was not driven.
-const RESPITES: u32 = 8;
-
-/// Misses in a row after which a connection is discarded.
-const MISSES_MAX: u32 = 2;
-
-/// After so long without an answer, a connection is idle: something between here and the node may have forgotten it.
-const IDLE: Duration = Duration::from_secs(5);
 
 /// The part of `node_timeout` for which a request on an idle connection is awaited before another connection is made.
 /// Nearly every connection still works, and is not to be replaced for every caller that comes now and then.
@@ -120,22 +104,6 @@ pub(crate) trait Router: fmt::Debug + Send + Sync {
     fn doubt(&self, from: &Connections, node: usize);
 }
 
-/// One node under its address.
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub(crate) node: Node,
-    pub(crate) address: Address,
-    /// The process's knowledge of the server there.
-    pub(crate) endpoint: Arc<Endpoint>,
-}
-
-impl Member {
-    /// Asks for permission to connect.
-    fn ask(&self, now: Moment, urgent: bool) -> Leave {
-        self.endpoint.pace.ask(&self.address, now, urgent)
-    }
-}
-
 impl Members {
     pub(crate) fn new(
         nodes: Vec<Member>,
@@ -148,10 +116,9 @@ impl Members {
         Self { nodes, health, connect_timeout, logins, router: None }
     }
 
-    /// Gives it the routes of its clusters.
-    pub(crate) fn with_router(mut self, router: Weak<dyn Router>) -> Self {
-        self.router = Some(router);
-        self
+    /// Returns the routes of its clusters, if there are any.
+    pub(crate) fn router(&self) -> Option<Arc<dyn Router>> {
+        self.router.as_ref().and_then(Weak::upgrade)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -176,56 +143,6 @@ pub(crate) struct Connections {
     /// When the first ready slot connects again, in nanoseconds.
     again: AtomicU64,
     lifeline: Lifeline,
-}
-
-#[derive(Debug, Default)]
-struct Slot {
-    state: Mutex<State>,
-    misses: AtomicU32,
-    /// When the node last answered on the connection, or when it was made, in nanoseconds.
-    heard: AtomicU64,
-    /// Whether a request was answered on the connection.
-    worked: AtomicBool,
-    /// Whether a quorum needs the connection that is being made.
-    urgent: AtomicBool,
-    /// How far the connect under way is, and when it began, in nanoseconds; zero while it waits for permission.
-    progress: Progress,
-    begun: AtomicU64,
-    /// Whether [`mend`] runs for this slot.
-    mending: AtomicBool,
-    /// Notified when another server is in the node's place.
-    moved: Notify,
-    /// Requests in flight that are still tracked.
-    in_flight: AtomicU32,
-    /// When the last of them was made, in nanoseconds.
-    asked: AtomicU64,
-    /// When their number last rose from zero, in nanoseconds.
-    lagging_since: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    connection: Option<Connection>,
-    connecting: bool,
-    /// Finished tries to connect, to tell a new failure from an old one.
-    tries: u64,
-    /// The try that made the connection, and when.
-    made: (u64, Moment),
-    failure: Option<Failure>,
-    /// When another connection may support more than this one.
-    again: Moment,
-    /// Whether there was a connection before, so that the node of the next one may have forgotten keys.
-    is_again: bool,
-    /// Whether the node reports changed keys on the connection.
-    watched: bool,
-    /// How often another server came into the node's place.
-    moves: u64,
-}
-
-impl Slot {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while holding this")
-    }
 }
 
 /// A task that ends with the runtime, and its flag.
@@ -290,7 +207,7 @@ impl Connections {
 
     /// Has the map of `node`'s cluster asked for again, because something is wrong with it.
     pub(crate) fn doubt(&self, node: usize) {
-        if let Some(router) = self.members.router.as_ref().and_then(Weak::upgrade) {
+        if let Some(router) = self.members.router() {
             router.doubt(self, node);
         }
     }
@@ -307,15 +224,8 @@ impl Connections {
 
     /// Returns the nodes that will report the next change of every key read on these connections.
     pub(crate) fn tracking_nodes(&self) -> NodeMask {
-        let is_watched = |node: &usize| {
-            let state = self.slots[*node].state();
-            state.watched && state.connection.is_some()
-        };
+        let is_watched = |node: &usize| self.slots[*node].is_watched();
         (0..self.slots.len()).filter(is_watched).fold(NodeMask::NONE, NodeMask::with)
-    }
-
-    pub(crate) fn runtime_id(&self) -> Id {
-        self.runtime.id()
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -339,18 +249,18 @@ impl Connections {
 
     /// Returns the connection to `node`, if any.
     pub(crate) fn current(&self, node: usize) -> Option<Connection> {
-        self.slots[node].state().connection.clone()
+        self.slots[node].current()
     }
 
     /// Whether `connection` is the current one to `node`.
     pub(crate) fn is_current(&self, node: usize, connection: &Connection) -> bool {
-        self.slots[node].state().connection.as_ref().is_some_and(|current| current.same(connection))
+        self.slots[node].state.lock().connection.as_ref().is_some_and(|current| current.same(connection))
     }
 
     /// Returns which try made the connection to each node; zero without one.
     pub(crate) fn made(&self) -> Vec<u64> {
         let made = |slot: &Slot| {
-            let state = slot.state();
+            let state = slot.state.lock();
             if state.connection.is_some() { state.made.0 } else { 0 }
         };
         self.slots.iter().map(made).collect()
@@ -364,7 +274,7 @@ impl Connections {
 
     /// Counts the nodes that are connected.
     fn ready_count(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.state().connection.is_some()).count()
+        self.slots.iter().filter(|slot| slot.is_ready()).count()
     }
 
     /// Returns when a connect that begins now is out of time.
@@ -389,7 +299,7 @@ impl Connections {
         }
         let is_over = || {
             connect(true);
-            let is_connecting = self.slots.iter().any(|slot| slot.state().connecting);
+            let is_connecting = self.slots.iter().any(|slot| slot.state.lock().connecting);
             (self.ready_count() >= needed || !is_connecting).then_some(())
         };
         loop {
@@ -407,9 +317,9 @@ impl Connections {
     /// Fails at once with the last failure during the pause after it, which is shorter if `urgent`.
     pub(crate) async fn get(self: &Arc<Self>, node: usize, urgent: bool) -> Result<Connection, Failure> {
         self.start_connecting(node, urgent);
-        let tries = self.slots[node].state().tries;
+        let tries = self.slots[node].state.lock().tries;
         notified_until(&self.changed, || {
-            let state = self.slots[node].state();
+            let state = self.slots[node].state.lock();
             if let Some(connection) = &state.connection {
                 return Some(Ok(connection.clone()));
             }
@@ -421,24 +331,13 @@ impl Connections {
 
     /// Returns why `node` has not answered yet, if it is because no connection to it is made yet.
     pub(crate) fn why_unconnected(&self, node: usize) -> Option<Failure> {
-        let slot = &self.slots[node];
-        let state = slot.state();
-        if state.connection.is_some() || !state.connecting {
-            return None;
-        }
-        match slot.begun.load(Ordering::Relaxed) {
-            0 => state.failure.clone(),
-            begun => {
-                let after = self.clock.now().since(Moment::from_nanos(begun));
-                Some(Failure::unconnected(slot.progress.phase(), in_millis(after)))
-            }
-        }
+        self.slots[node].why_unconnected(self.clock.now())
     }
 
     /// Connects to `node` if the pace permits it, unless done or under way. A connect is `urgent` if a quorum needs it.
     fn start_connecting(self: &Arc<Self>, node: usize, urgent: bool) {
         let begun = {
-            let mut state = self.slots[node].state();
+            let mut state = self.slots[node].state.lock();
             if state.connection.is_some() || state.connecting {
                 self.slots[node].urgent.fetch_or(urgent, Ordering::Relaxed);
                 return;
@@ -467,17 +366,14 @@ impl Connections {
 
     /// Connects once more to nodes that refused something some time ago.
     fn ask_again(self: &Arc<Self>) {
-        let again = Moment::from_nanos(self.again.load(Ordering::Relaxed));
-        if again != Moment::NEVER && again <= self.clock.now() {
-            self.ask_again_at(self.clock.now());
+        let (again, now) = (Moment::from_nanos(self.again.load(Ordering::Relaxed)), self.clock.now());
+        if again == Moment::NEVER || again > now {
+            return;
         }
-    }
-
-    fn ask_again_at(self: &Arc<Self>, now: Moment) {
         self.again.store(Moment::NEVER.nanos(), Ordering::Relaxed);
         for (node, slot) in self.slots.iter().enumerate() {
             let is_due = {
-                let mut state = slot.state();
+                let mut state = slot.state.lock();
                 let is_due = state.connection.is_some() && !state.connecting && state.again <= now;
                 if is_due {
                     state.connecting = true;
@@ -495,7 +391,7 @@ impl Connections {
     /// Returns the event sink for the connection that is being made to `node`.
     fn sink(self: &Arc<Self>, node: usize) -> Option<EventSink> {
         let tracks = self.events.get(node)?.tracks();
-        let number = self.slots[node].state().tries + 1;
+        let number = self.slots[node].state.lock().tries + 1;
         let connections = Arc::downgrade(self);
         Some(EventSink::new(tracks, move |event| {
             let Some(connections) = connections.upgrade() else { return };
@@ -510,15 +406,13 @@ impl Connections {
     /// otherwise soon.
     fn ended(self: &Arc<Self>, node: usize, number: u64) {
         if let Some(worked) = self.take(node, Failure::Closed, |state| state.made.0 == number) {
-            self.start_connecting(node, worked);
-            self.keep_trying(node);
-            self.emit(node, NodeEvent::Disconnected);
+            self.reconnect(node, worked);
         }
     }
 
     /// Discards the connection to `node`, and ends a try to connect, because another server is in its place.
     pub(crate) fn renounce(&self, node: usize) {
-        self.slots[node].state().moves += 1;
+        self.slots[node].state.lock().moves += 1;
         self.take(node, Failure::Closed, |_| true);
         self.slots[node].moved.notify_waiters();
     }
@@ -531,26 +425,25 @@ impl Connections {
 
     /// Connects to `node` in the background after its connections were renounced.
     pub(crate) fn replace(self: &Arc<Self>, node: usize) {
-        if self.events.is_empty() {
-            return;
+        if !self.events.is_empty() {
+            self.reconnect(node, true);
         }
-        self.start_connecting(node, true);
-        self.keep_trying(node);
-        self.emit(node, NodeEvent::Disconnected);
     }
 
-    /// Reconnects to `node` without a request for some time, unless that is under way.
-    fn keep_trying(self: &Arc<Self>, node: usize) {
+    /// Reconnects to `node`, without a request for some time, unless that is under way.
+    fn reconnect(self: &Arc<Self>, node: usize, urgent: bool) {
+        self.start_connecting(node, urgent);
         if !self.slots[node].mending.swap(true, Ordering::Relaxed) {
             self.spawn(mend(Arc::downgrade(self), node, self.clock.clone()));
         }
+        self.emit(node, NodeEvent::Disconnected);
     }
 
     /// Empties `node`'s slot if its connection `is_meant`, and reports its end to the pace. Returns whether it worked.
     fn take(&self, node: usize, failure: Failure, is_meant: impl FnOnce(&State) -> bool) -> Option<bool> {
         let slot = &self.slots[node];
         let (connection, made, worked) = {
-            let mut state = slot.state();
+            let mut state = slot.state.lock();
             if state.connection.is_none() || !is_meant(&state) {
                 return None;
             }
@@ -560,11 +453,11 @@ impl Connections {
         self.doubt(node);
         let (member, now) = (&self.members.nodes[node], self.clock.now());
         if worked {
-            member.endpoint.pace.ended(made, now);
+            member.endpoint.pace.record().ended(made, now);
         } else if Moment::from_nanos(slot.asked.load(Ordering::Relaxed)) >= made {
-            member.endpoint.pace.failed_early(&member.address, made, failure, now, self.random.unit());
+            member.endpoint.pace.record().failed_early(&member.address, made, failure, now, self.random.unit());
         } else {
-            member.endpoint.pace.ended_unasked(made, now, self.random.unit());
+            member.endpoint.pace.record().ended_unasked(made, now, self.random.unit());
         }
         Some(worked)
     }
@@ -579,7 +472,7 @@ impl Connections {
     fn connected(&self, node: usize, connection: Connection, server_info: &ServerInfo, moves: u64) -> bool {
         let (slot, now) = (&self.slots[node], self.clock.now());
         let (may_differ, replaced) = {
-            let mut state = slot.state();
+            let mut state = slot.state.lock();
             if state.moves != moves {
                 return false;
             }
@@ -589,8 +482,7 @@ impl Connections {
             state.watched = server_info.watched;
             state.again = server_info.again;
             state.failure = None;
-            slot.misses.store(0, Ordering::Relaxed);
-            slot.heard.store(now.nanos(), Ordering::Relaxed);
+            slot.record_reply(now);
             slot.worked.store(false, Ordering::Relaxed);
             // Waiters that asked while the node was away have no report from it.
             (std::mem::replace(&mut state.is_again, true) || self.is_tracking(), state.connection.replace(connection))
@@ -610,7 +502,7 @@ impl Connections {
     /// Records a failed try to connect. A connection that it was to replace stays.
     fn unconnected(&self, node: usize, failure: Failure) {
         {
-            let mut state = self.slots[node].state();
+            let mut state = self.slots[node].state.lock();
             state.connecting = false;
             state.tries += 1;
             if state.connection.is_some() {
@@ -626,18 +518,17 @@ impl Connections {
     /// Records a reply from `node`.
     pub(crate) fn record_reply(&self, node: usize) {
         let (slot, now) = (&self.slots[node], self.clock.now());
-        slot.misses.store(0, Ordering::Relaxed);
-        slot.heard.store(now.nanos(), Ordering::Relaxed);
+        slot.record_reply(now);
         if !slot.worked.load(Ordering::Relaxed) {
             slot.worked.store(true, Ordering::Relaxed);
-            self.members.nodes[node].endpoint.pace.worked();
+            self.members.nodes[node].endpoint.pace.record().worked();
         }
         self.members.health.record_reply(node, now);
     }
 
     /// Whether nothing was heard from `node` on its connection for so long that the connection may not exist any more.
     pub(crate) fn is_idle(&self, node: usize, now: Moment) -> bool {
-        Moment::from_nanos(self.slots[node].heard.load(Ordering::Relaxed)).after(IDLE) < now
+        self.slots[node].is_idle(now)
     }
 
     /// Awaits `answer` of `node` on `connection`, which was idle. After a part of `node_timeout`, another connection is
@@ -666,7 +557,7 @@ impl Connections {
     /// Connects to `node` once more, and keeps its connection until there is another.
     fn connect_beside(self: &Arc<Self>, node: usize) {
         self.slots[node].urgent.store(true, Ordering::Relaxed);
-        if !std::mem::replace(&mut self.slots[node].state().connecting, true) {
+        if !std::mem::replace(&mut self.slots[node].state.lock().connecting, true) {
             self.spawn_connecting(node, None);
         }
     }
@@ -681,10 +572,7 @@ impl Connections {
     /// Records that `node` did not answer in time. Discards its connection after two misses in a row, or if it was idle
     /// when it was asked.
     pub(crate) fn record_timeout(&self, node: usize) {
-        let asked = Moment::from_nanos(self.slots[node].lagging_since.load(Ordering::Relaxed));
-        let misses = self.slots[node].misses.fetch_add(1, Ordering::Relaxed) + 1;
-        if misses >= MISSES_MAX || self.is_idle(node, asked) {
-            self.slots[node].misses.store(0, Ordering::Relaxed);
+        if self.slots[node].record_timeout() {
             self.discard(node);
         }
         self.members.health.record_timeout(node);
@@ -710,11 +598,9 @@ impl Connections {
         }
     }
 
-    /// Whether `node` has a request in flight, made within [`REQUEST_TIMEOUT`].
+    /// Whether `node` has a request in flight, made a short time ago.
     pub(crate) fn has_request(&self, node: usize) -> bool {
-        let slot = &self.slots[node];
-        let asked = Moment::from_nanos(slot.asked.load(Ordering::Relaxed));
-        slot.in_flight.load(Ordering::Relaxed) > 0 && self.clock.now() < asked.after(REQUEST_TIMEOUT)
+        self.slots[node].has_request(self.clock.now())
     }
 
     /// Whether `node` had not answered for longer than [`LAG_LIMIT`] at the last answer of any node. While answers are
@@ -723,26 +609,16 @@ impl Connections {
     /// A count of missing answers would not do: callers that want one lock would write to the nodes in different
     /// orders, and split the votes.
     pub(crate) fn is_lagging(&self, node: usize) -> bool {
-        let slot = &self.slots[node];
-        slot.in_flight.load(Ordering::Relaxed) > 0
-            && self.members.health.is_lagging(
-                node,
-                Moment::from_nanos(slot.lagging_since.load(Ordering::Relaxed)),
-                LAG_LIMIT,
-            )
+        let since = self.slots[node].lagging_since();
+        since.is_some_and(|since| self.members.health.is_lagging(node, since, LAG_LIMIT))
     }
 
     /// Counts a request to `node` until the returned value is dropped.
     pub(crate) fn track_request(self: &Arc<Self>, node: usize) -> InFlight {
-        let slot = &self.slots[node];
         if let Some(sentinels) = self.members.nodes[node].node.sentinels() {
             sentinels.used();
         }
-        let now = self.clock.now().nanos();
-        if slot.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
-            slot.lagging_since.store(now, Ordering::Relaxed);
-        }
-        slot.asked.store(now, Ordering::Relaxed);
+        self.slots[node].record_request(self.clock.now());
         InFlight { connections: Arc::clone(self), node }
     }
 }
@@ -764,20 +640,12 @@ impl Drop for Connections {
     }
 }
 
-/// Rounds up to whole milliseconds, for people to read.
-pub(crate) fn in_millis(time: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
-}
-
 /// Reconnects to `node` without a request, for as long as a server takes to restart.
 async fn mend(connections: Weak<Connections>, node: usize, clock: Clock) {
     for tries in 1..=MENDS_MOST {
-        let Some(until) = connections
-            .upgrade()
-            .map(|connections| connections.members.nodes[node].endpoint.pace.retry_at(clock.now()))
-        else {
-            return;
-        };
+        let endpoint = |connections: Arc<Connections>| Arc::clone(&connections.members.nodes[node].endpoint);
+        let Some(endpoint) = connections.upgrade().map(endpoint) else { return };
+        let until = endpoint.pace.record().leave_at(clock.now());
         clock.sleep_until(until).await;
         let Some(connections) = connections.upgrade() else { return };
         let is_mended = connections.current(node).is_some();
@@ -847,7 +715,7 @@ impl Connecting {
                 }
                 // The following calls may log, which may take long.
                 let member = &connections.members.nodes[node];
-                let is_back = member.endpoint.pace.ends_outage(&member.address);
+                let is_back = member.endpoint.pace.record().ends_outage(&member.address);
                 if !health.record_reply(node, connections.clock.now()) && is_back {
                     log!(NODE_ANSWERS, node = %member.address, "node can be reached again");
                 }
@@ -880,10 +748,23 @@ impl Connecting {
                 is_alone && *failure != Failure::Closed
             }
         };
-        if is_news && member.endpoint.pace.begins_outage(&member.address, failure) {
+        if is_news && member.endpoint.pace.record().begins_outage(&member.address, failure) {
             log!(NODE_UNREACHABLE, node = %member.address, %failure, "the node cannot be reached; trying again");
         }
         log!(CONNECT_FAILED, node = %member.address, %failure, "no connection");
+    }
+
+    /// Connects; see [`Slot::connect`]. Reports a failure to the pace.
+    async fn connect(&self, begun: Moment) -> Option<(Result<(Connection, ServerInfo), Failure>, u64)> {
+        let (connections, members) = (&self.connections, &self.connections.members);
+        let (member, slot) = (&members.nodes[self.node], &connections.slots[self.node]);
+        let within = (&connections.clock, members.connect_timeout);
+        let (result, moves) = slot.connect(member, connections.sink(self.node), within).await?;
+        let result = result.map_err(|failure| {
+            let (now, unit) = (connections.clock.now(), connections.random.unit());
+            member.endpoint.pace.failed(&member.address, begun, failure, now, unit)
+        });
+        Some((result, moves))
     }
 
     /// Waits for permission to connect. Fails with the reason if it is refused.
@@ -902,50 +783,6 @@ impl Connecting {
             connections.clock.timeout_at(until, changed).await;
         }
     }
-
-    /// Connects. Returns nothing if another server comes into the node's place meanwhile, else also how many had come.
-    async fn connect(&self, begun: Moment) -> Option<(Result<(Connection, ServerInfo), Failure>, u64)> {
-        let (connections, node, limit) = (&self.connections, self.node, self.connections.members.connect_timeout);
-        let member = &connections.members.nodes[node];
-        let slot = &connections.slots[node];
-        let mut replaced = pin!(slot.moved.notified());
-        replaced.as_mut().enable();
-        let moves = slot.state().moves;
-        slot.progress.enter(Phase::default());
-        slot.begun.store(connections.clock.now().nanos(), Ordering::Relaxed);
-        let is_known = member.endpoint.is_known();
-        let connect = member.node.connect(&connections.clock, connections.sink(node), is_known, &slot.progress);
-        let mut connect = pin!(connect);
-        let mut timer = pin!(connections.clock.sleep(limit));
-        let (mut due, mut respites) = (connections.clock.now().after(limit), RESPITES);
-        let result = poll_fn(|cx| {
-            loop {
-                if replaced.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(None);
-                }
-                if let Poll::Ready(result) = connect.as_mut().poll(cx) {
-                    return Poll::Ready(Some(result));
-                }
-                if timer.as_mut().poll(cx).is_pending() {
-                    return Poll::Pending;
-                }
-                let now = connections.clock.now();
-                if now < due.after(UNDRIVEN) || respites == 0 {
-                    return Poll::Ready(Some(Err(Failure::unconnected(slot.progress.phase(), limit))));
-                }
-                // The runtime was not driven for a while, so that the node's answer was not read.
-                respites -= 1;
-                due = now.after(limit);
-                timer.set(connections.clock.sleep(limit));
-            }
-        });
-        let result = result.await.filter(|_| slot.state().moves == moves)?;
-        let result = result.map_err(|failure| {
-            let (now, unit) = (connections.clock.now(), connections.random.unit());
-            member.endpoint.pace.failed(&member.address, begun, failure, now, unit)
-        });
-        Some((result, moves))
-    }
 }
 
 impl Drop for Connecting {
@@ -963,14 +800,15 @@ mod tests {
 
     use super::*;
     use crate::address::Addresses;
-    use crate::net::node::MemoryNodes;
     use crate::net::node::endpoint::Endpoints;
+    use crate::net::node::{MemoryNodes, Node};
+    use crate::net::progress::Progress;
 
     /// Connections on which the background waits.
     fn waiting(server: &Server) -> Arc<Connections> {
         let address = Addresses::parse([server.url()]).unwrap()[0].clone();
         let node = Node::new(&address, &MemoryNodes::default(), None, None, None).unwrap();
-        let endpoint = Endpoints::default().at(address.target(), true, Clock::System.now());
+        let endpoint = Endpoints::default().at(&address.target, true, Clock::System.now());
         let nodes = vec![Member { node, address, endpoint }];
         let members = Members::new(nodes, harness::LIMIT, None, &Clock::System);
         let events = vec![EventSink::new(true, |_| {})];
@@ -981,7 +819,7 @@ mod tests {
     /// Makes the next try due.
     fn is_due(connections: &Connections) {
         let now = connections.clock.now();
-        connections.slots[0].state().again = now;
+        connections.slots[0].state.lock().again = now;
         connections.again.store(now.nanos(), Ordering::Relaxed);
     }
 
@@ -998,7 +836,7 @@ mod tests {
         let again = Moment::from_nanos(connections.again.load(Ordering::Relaxed));
         assert!(again >= begun.after(AGAIN) && again <= connections.clock.now().after(AGAIN));
         connections.connect_quorum(connections.connect_limit()).await;
-        assert!(!connections.slots[0].state().connecting, "not yet");
+        assert!(!connections.slots[0].state.lock().connecting, "not yet");
         is_due(&connections);
         connections.connect_quorum(connections.connect_limit()).await;
         assert!(connections.current(0).is_some(), "there is a connection all the time");
@@ -1013,11 +851,11 @@ mod tests {
         let connections = waiting(&server);
         let (member, now) = (&connections.members.nodes[0], connections.clock.now());
         assert_eq!(member.ask(now, true), Leave::Granted);
-        member.endpoint.pace.ended(now, now);
+        member.endpoint.pace.record().ended(now, now);
         connections.start_connecting(0, false);
-        assert!(connections.slots[0].state().connecting, "it waits for its turn");
+        assert!(connections.slots[0].state.lock().connecting, "it waits for its turn");
         for _ in 0..8 {
-            member.endpoint.pace.ended_unasked(now, now, 1.0);
+            member.endpoint.pace.record().ended_unasked(now, now, 1.0);
         }
         assert!(connections.get(0, true).await.is_ok());
     }
@@ -1046,7 +884,7 @@ mod tests {
         is_due(&connections);
         let now = connections.clock.now();
         connections.connect_quorum(connections.connect_limit()).await;
-        eventually("it was tried", || !connections.slots[0].state().connecting);
+        eventually("it was tried", || !connections.slots[0].state.lock().connecting);
         assert!(connections.is_current(0, &first));
         assert!(connections.again.load(Ordering::Relaxed) >= now.after(AGAIN).nanos(), "and again in a minute");
         // It is replaced once it is discarded.

@@ -70,7 +70,7 @@ enum Resolver {
     System,
     /// These addresses, which a test may change.
     #[cfg(test)]
-    Fixed(Arc<std::sync::Mutex<Vec<IpAddr>>>),
+    Fixed(Arc<crate::sys::mutex::Mutex<Vec<IpAddr>>>),
 }
 
 impl Dialer {
@@ -144,7 +144,7 @@ impl Resolver {
             Self::System => Ok((host, 0).to_socket_addrs()?.collect()),
             #[cfg(test)]
             Self::Fixed(addresses) => {
-                let addresses = addresses.lock().expect("no panic while holding this");
+                let addresses = addresses.lock();
                 Ok(addresses.iter().map(|ip| SocketAddr::new(*ip, 0)).collect())
             }
         }
@@ -300,7 +300,6 @@ impl AsyncWrite for Stream {
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
-    use std::sync::Mutex;
 
     use tokio::net::{TcpListener, TcpSocket};
 
@@ -308,6 +307,7 @@ mod tests {
 
     use super::*;
     use crate::sys::future::join_all;
+    use crate::sys::mutex::Mutex;
 
     const LIMIT: Duration = Duration::from_millis(300);
     const KEEPALIVE: Duration = Duration::from_secs(60);
@@ -400,7 +400,7 @@ mod tests {
         drop(live);
         let refused = dialer.dial(&Clock::System, &Progress::default()).await.unwrap_err();
         assert_eq!(refused.to_string(), "cannot be reached: connection refused (tried 127.0.0.2, 127.0.0.1)");
-        addresses.lock().unwrap().clear();
+        addresses.lock().clear();
         let refused = dialer.dial(&Clock::System, &Progress::default()).await.unwrap_err();
         assert_eq!(refused.to_string(), "cannot be reached: the host's name does not have an address");
     }
@@ -413,7 +413,7 @@ mod tests {
         let _new = TcpListener::bind((after, port)).await.unwrap();
         let (dialer, addresses) = dialer(port, &[before]);
         assert_eq!(peer(&dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), before);
-        *addresses.lock().unwrap() = vec![after];
+        *addresses.lock() = vec![after];
         assert_eq!(peer(&dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), after);
     }
 
@@ -425,7 +425,7 @@ mod tests {
         let hung = Arc::clone(&addresses);
         let (locked, is_locked) = tokio::sync::oneshot::channel();
         let resolver = std::thread::spawn(move || {
-            let _hangs = hung.lock().unwrap();
+            let _hangs = hung.lock();
             locked.send(()).unwrap();
             let _ = hangs.recv();
         });

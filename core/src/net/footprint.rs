@@ -4,8 +4,8 @@
 //! other connection it may be executed first, and the key stays. If that connection is no longer driven, the delete
 //! goes over another one, and the release stays pending until a node reports the deletion.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::net::failure::Failure;
@@ -13,6 +13,7 @@ use crate::net::node::Connection;
 use crate::protocol::quorum::NodeMask;
 use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
+use crate::sys::mutex::Mutex;
 
 /// The keys that one token may have left, by node.
 #[derive(Debug)]
@@ -63,10 +64,6 @@ impl Footprint {
         Self { entries: Mutex::new(entries), highest: AtomicU64::new(0) }
     }
 
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.entries.lock().expect("no panic while holding this")
-    }
-
     /// Records that a node remembers this fence.
     pub(crate) fn remembered(&self, fence: u64) {
         self.highest.fetch_max(fence, Ordering::Relaxed);
@@ -79,7 +76,7 @@ impl Footprint {
 
     /// Records a create about to be queued on `connection` to `node`.
     pub(crate) fn sent(&self, node: usize, connection: &Connection, now: Moment) -> Create {
-        Self::note(self.entries(), node, connection, now)
+        Self::note(self.entries.lock(), node, connection, now)
     }
 
     /// Records that the lock is to be restored on `node` over `connection`. Returns `None` while an earlier create is
@@ -88,7 +85,7 @@ impl Footprint {
     /// Only one create is remembered. A second would hide that the first may still be executed, on its own connection,
     /// after the release. After one `ttl` without an answer the first counts as lost, as in clean-up.
     pub(crate) fn restored(&self, node: usize, connection: &Connection, now: Moment, ttl: Duration) -> Option<Create> {
-        let entries = self.entries();
+        let entries = self.entries.lock();
         match &entries[node].trace {
             Trace::Unanswered { since, .. } if since.after(ttl) > now => None,
             _ => Some(Self::note(entries, node, connection, now)),
@@ -134,7 +131,7 @@ impl Footprint {
 
     /// Records an answer of `node` to a later request over `connection`: a create on it was executed before.
     pub(crate) fn answered_behind(&self, node: usize, connection: &Connection) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         if matches!(&entries[node].trace, Trace::Unanswered { connection: before, .. } if before.same(connection)) {
             let before = std::mem::replace(&mut entries[node].trace, Trace::Created { granted: None });
             drop(entries);
@@ -143,7 +140,7 @@ impl Footprint {
     }
 
     fn learnt(&self, node: usize, create: Create, trace: Trace) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         if entries[node].creates == create.0 {
             let before = std::mem::replace(&mut entries[node].trace, trace);
             drop(entries);
@@ -153,13 +150,13 @@ impl Footprint {
 
     /// Records that `node` no longer holds anything of this token.
     pub(crate) fn clear(&self, node: usize) {
-        let before = std::mem::replace(&mut self.entries()[node].trace, Trace::Nothing);
+        let before = std::mem::replace(&mut self.entries.lock()[node].trace, Trace::Nothing);
         drop(before);
     }
 
     /// Records that a release found a key of this token on `node`, while an unanswered create may still arrive there.
     pub(crate) fn deleted(&self, node: usize) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         if let Trace::Unanswered { over_key: over_key @ true, .. } = &mut entries[node].trace {
             *over_key = false;
             return;
@@ -170,23 +167,23 @@ impl Footprint {
 
     /// Returns the nodes that have not answered a create, which they may still execute.
     pub(crate) fn unanswered(&self) -> NodeMask {
-        let entries = self.entries();
+        let entries = self.entries.lock();
         let is_unanswered = |node: &usize| matches!(entries[*node].trace, Trace::Unanswered { .. });
         (0..entries.len()).filter(is_unanswered).fold(NodeMask::default(), NodeMask::with)
     }
 
     /// Whether `node` cannot hold anything of this token.
     pub(crate) fn has_nothing(&self, node: usize) -> bool {
-        matches!(self.entries()[node].trace, Trace::Nothing)
+        matches!(self.entries.lock()[node].trace, Trace::Nothing)
     }
 
     /// Whether no node can hold anything of this token.
     pub(crate) fn is_clear(&self) -> bool {
-        self.entries().iter().all(|entry| matches!(entry.trace, Trace::Nothing))
+        self.entries.lock().iter().all(|entry| matches!(entry.trace, Trace::Nothing))
     }
 
     /// Copies all traces, by node.
     pub(crate) fn all(&self) -> Vec<Trace> {
-        self.entries().iter().map(|entry| entry.trace.clone()).collect()
+        self.entries.lock().iter().map(|entry| entry.trace.clone()).collect()
     }
 }

@@ -29,7 +29,7 @@ use std::io;
 use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -41,6 +41,7 @@ use crate::sys::clock::{Clock, Moment};
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::future::notified_until;
 use crate::sys::log::log;
+use crate::sys::mutex::Mutex;
 use crate::sys::own_runtime::OwnRuntime;
 use crate::sys::random::Random;
 use crate::sys::shared_calls::SharedCalls;
@@ -128,11 +129,11 @@ struct State {
 impl LoginSource {
     /// Makes the source for a node. `logins` are those of the client's provider.
     pub(crate) fn of(address: &Address, logins: Option<&Arc<Logins>>) -> Self {
-        let username = address.username().cloned();
-        match (address.password_file(), logins.filter(|_| address.provider().is_some())) {
+        let username = address.username.clone();
+        match (&address.password_file, logins.filter(|_| address.provider.is_some())) {
             (Some(path), _) => Self::File { username, path: Arc::clone(path) },
             (None, Some(logins)) => Self::Provider(Arc::clone(logins)),
-            (None, None) => Self::Fixed(Login { username, password: address.password().cloned(), lasts: None }),
+            (None, None) => Self::Fixed(Login { username, password: address.password.clone(), lasts: None }),
         }
     }
 
@@ -231,10 +232,6 @@ impl Logins {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while holding this")
-    }
-
     /// Returns the number of the newest login.
     pub(crate) fn number(&self) -> u64 {
         self.number.load(Ordering::Acquire)
@@ -242,7 +239,7 @@ impl Logins {
 
     /// Returns the newest login, if there is one.
     pub(crate) fn newest(&self) -> Option<Numbered> {
-        let state = self.state();
+        let state = self.state.lock();
         Some(Numbered { login: state.login.clone()?, number: self.number() })
     }
 
@@ -250,7 +247,7 @@ impl Logins {
     pub(crate) async fn current(self: &Arc<Self>) -> Result<Numbered, NoLogin> {
         self.start();
         notified_until(&self.changed, || {
-            let state = self.state();
+            let state = self.state.lock();
             match (&state.login, &state.failure) {
                 (Some(login), _) => Some(Ok(Numbered { login: login.clone(), number: self.number() })),
                 (None, _) if state.calling => None,
@@ -268,7 +265,7 @@ impl Logins {
             return Ok(Some(before));
         }
         notified_until(&self.changed, || {
-            let state = self.state();
+            let state = self.state.lock();
             if self.number() > number {
                 return Some(Ok(state.login.clone().map(|login| Numbered { login, number: self.number() })));
             }
@@ -283,7 +280,7 @@ impl Logins {
     /// Records that a server rejected the login with this number, which brings the next call forward. Returns the login
     /// before, if it has not ended.
     pub(crate) fn rejected(&self, number: u64) -> Option<Numbered> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if number != self.number() {
             return None;
         }
@@ -301,13 +298,13 @@ impl Logins {
     /// Records that a server accepted the login with this number.
     pub(crate) fn accepted(&self, number: u64) {
         if number == self.number() {
-            self.state().rejections = 0;
+            self.state.lock().rejections = 0;
         }
     }
 
     /// Lets `follower` send each new login from now on.
     pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
-        let followers = &mut self.state().followers;
+        let followers = &mut self.state.lock().followers;
         followers.retain(|follower| follower.strong_count() > 0);
         followers.push(follower);
     }
@@ -320,7 +317,7 @@ impl Logins {
     /// Starts the task that calls the provider, unless it runs.
     fn start(self: &Arc<Self>) {
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if state.started {
                 return;
             }
@@ -333,7 +330,7 @@ impl Logins {
     /// Calls the provider once, and records what it returned. Returns what is to be logged.
     async fn call(&self, own: &io::Result<OwnRuntime>) -> Option<ProviderError> {
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             (state.calling, state.called) = (true, self.clock.now());
         }
         let began = self.clock.now();
@@ -366,7 +363,7 @@ impl Logins {
         result: Result<Login, ProviderError>,
     ) -> (Option<ProviderError>, Vec<Weak<dyn Follower>>) {
         let (now, unit) = (self.clock.now(), self.random.unit());
-        let mut state = self.state();
+        let mut state = self.state.lock();
         (state.calling, state.wanted) = (false, false);
         let login = match result {
             Ok(Login { username: Some(_), password: None, .. }) => {
@@ -431,12 +428,12 @@ impl Keeper {
                 log!(LOGIN_FAILED, %error, "no new login; the one before stays in use, and the provider is called again");
             }
             let (clock, wanted) = (logins.clock.clone(), Arc::clone(&logins.wanted));
-            let mut next_call = logins.state().next_call;
+            let mut next_call = logins.state.lock().next_call;
             drop(logins);
             // Without a handle, so that the last client can go meanwhile.
             while clock.timeout_at(next_call, pin!(wanted.notified())).await.is_some() {
                 let Some(logins) = self.0.upgrade() else { return };
-                next_call = logins.state().next_call;
+                next_call = logins.state.lock().next_call;
             }
         }
     }
@@ -446,7 +443,7 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         // The background cannot be started, or has ended.
         if let Some(logins) = self.0.upgrade() {
-            let mut state = logins.state();
+            let mut state = logins.state.lock();
             (state.started, state.calling, state.wanted) = (false, false, false);
             state.failure = Some(ProviderError::without_source("the redlock background thread does not run"));
             drop(state);
@@ -472,7 +469,7 @@ mod tests {
     fn logins(provider: impl Credentials) -> (Arc<Logins>, Tasks) {
         let tasks = Tasks::default();
         let started = Arc::clone(&tasks);
-        let spawn = move |task| started.lock().unwrap().push(tokio::spawn(task));
+        let spawn = move |task| started.lock().push(tokio::spawn(task));
         (Logins::new(Provider::new(provider), Clock::System, Random::System, spawn), tasks)
     }
 
@@ -499,8 +496,8 @@ mod tests {
     async fn the_task_ends_with_its_logins() {
         let (logins, tasks) = logins(async || Ok::<_, io::Error>(Login::new("app", "a")));
         assert_eq!(password(&logins.current().await.unwrap()), (1, "a"));
-        let task = tasks.lock().unwrap().pop().unwrap();
-        assert!(!task.is_finished() && tasks.lock().unwrap().is_empty());
+        let task = tasks.lock().pop().unwrap();
+        assert!(!task.is_finished() && tasks.lock().is_empty());
         drop(logins);
         Clock::System.timeout(harness::LIMIT, pin!(task)).await.expect("it sleeps for ever otherwise").unwrap();
     }
@@ -515,17 +512,17 @@ mod tests {
         });
         let first = logins.current().await.unwrap();
         // A clock that is read in the function would count the way there, too.
-        let mut called = vec![logins.state().called];
+        let mut called = vec![logins.state.lock().called];
         for _ in 0..3 {
             assert_eq!(logins.after_rejection(first.number).await.unwrap().map(|login| login.number), None);
-            called.push(logins.state().called);
+            called.push(logins.state.lock().called);
         }
         assert_eq!(calls.load(Ordering::Relaxed), 4);
         let gaps: Vec<_> = called.windows(2).map(|pair| pair[1].since(pair[0])).collect();
         assert!(gaps.iter().all(|gap| *gap >= Duration::from_secs(1)), "{gaps:?}");
         assert!(gaps[2] >= Duration::from_secs(2), "{gaps:?}");
         logins.accepted(first.number);
-        assert_eq!(logins.state().rejections, 0);
+        assert_eq!(logins.state.lock().rejections, 0);
     }
 
     #[tokio::test]
@@ -542,7 +539,7 @@ mod tests {
         let logins = given(&[("a", LONG)]);
         let rejected = Arc::clone(&logins);
         let waits = tokio::spawn(async move { rejected.after_rejection(1).await.map(|login| login.unwrap().number) });
-        while !logins.state().wanted {
+        while !logins.state.lock().wanted {
             tokio::task::yield_now().await;
         }
         assert_eq!(password(&logins.current().await.unwrap()), (1, "a"));
@@ -559,7 +556,7 @@ mod tests {
         let logins = given(&[("a", LONG)]);
         let rejected = Arc::clone(&logins);
         let waits = tokio::spawn(async move { rejected.after_rejection(1).await.map(|login| login.is_some()) });
-        while !logins.state().wanted {
+        while !logins.state.lock().wanted {
             tokio::task::yield_now().await;
         }
         let failure = ProviderError::without_source("it panicked");

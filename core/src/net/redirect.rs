@@ -17,7 +17,7 @@
 //!
 //! What may interrupt it: as any request, it is dropped; what was written is executed unread.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use crate::net::connections::Connections;
 use crate::net::failure::Failure;
@@ -50,7 +50,7 @@ async fn follow_from(
     (first, answer): (Connection, Result<Reply, Failure>),
     mut open: OpenSlot,
 ) -> Asked {
-    let Some(router) = connections.members.router.as_ref().and_then(Weak::upgrade) else {
+    let Some(router) = connections.members.router() else {
         return (Some(first), answer.map_err(Failure::without_cluster));
     };
     if request.action.creates() {

@@ -24,12 +24,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::net::connections::{Connections, in_millis};
+use crate::net::connections::Connections;
 use crate::net::failure::Failure;
 use crate::net::footprint::{Footprint, Trace};
 use crate::net::node::Connection;
 use crate::net::node::way::Eval;
 use crate::net::redirect::{Asked, follow};
+use crate::net::slot::in_millis;
 use crate::net::timers::Deadline;
 use crate::protocol::quorum::{NodeMask, quorum};
 use crate::protocol::request::{Action, Reply, Request};

@@ -16,7 +16,7 @@
 //! - The runtime is not driven: the keeper wakes no task until it is.
 //! - The runtime ends: the keeper is dropped, with every round there.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::Handle;
@@ -24,6 +24,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::sys::clock::{Clock, Moment};
+use crate::sys::mutex::Mutex;
 use crate::sys::task::spawn;
 
 /// The deadlines of these rounds.
@@ -56,13 +57,9 @@ impl Deadlines {
         Self { runtime, list: Mutex::default(), sooner: Notify::new() }
     }
 
-    fn list(&self) -> MutexGuard<'_, List> {
-        self.list.lock().expect("no panic while holding this")
-    }
-
     /// Ends the keeper, when the connections end.
     pub(crate) fn end(&self) {
-        if let Some(keeper) = self.list().keeper.take() {
+        if let Some(keeper) = self.list.lock().keeper.take() {
             keeper.abort();
         }
     }
@@ -82,7 +79,7 @@ impl Deadlines {
     /// sleep.
     fn wake(&self, now: Moment) -> Moment {
         let mut due = Vec::new();
-        let mut list = self.list();
+        let mut list = self.list.lock();
         // The deadline that woke the keeper may be gone already. Its time is kept, because the next one is later, and
         // would wake the keeper too.
         let mut soonest = list.sleeping.filter(|asked| *asked > now).unwrap_or(Moment::NEVER);
@@ -126,7 +123,7 @@ impl Deadline {
             self.unlist();
             return Poll::Ready(());
         }
-        let mut list = self.deadlines.list();
+        let mut list = self.deadlines.list.lock();
         if let Some(id) = self.id {
             if let Some(entry) = list.entries.iter_mut().find(|entry| entry.id == id) {
                 entry.waker.clone_from(cx.waker());
@@ -155,7 +152,7 @@ impl Deadline {
 
     fn unlist(&mut self) {
         if let Some(id) = self.id.take() {
-            let mut list = self.deadlines.list();
+            let mut list = self.deadlines.list.lock();
             if let Some(position) = list.entries.iter().position(|entry| entry.id == id) {
                 list.entries.swap_remove(position);
             }

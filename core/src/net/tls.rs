@@ -23,7 +23,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -41,6 +41,7 @@ use crate::protocol::certificate::Validity;
 use crate::sys::file_version::{self, FileVersion};
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::log::log;
+use crate::sys::mutex::Mutex;
 use crate::sys::shared_calls::SharedCalls;
 
 /// How often files are read again because they changed meanwhile.
@@ -111,15 +112,11 @@ impl Tls {
         Ok(Self { options: self.options.clone(), server_name, state, readings })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while holding this")
-    }
-
     /// Returns the configuration for a connect now. Reads files that changed. Cancel safe.
     pub(crate) async fn config(self: Arc<Self>) -> Result<Arc<ClientConfig>, Failure> {
         // A thread that holds the lock may wait for files.
         if self.options.has_no_files()
-            && let Ok(state) = self.state.try_lock()
+            && let Some(state) = self.state.try_lock()
             && let Some(config) = &state.config
         {
             return Ok(Arc::clone(config));
@@ -138,11 +135,11 @@ impl Tls {
 
     /// Reads files that changed. Returns the configuration in force, and the refusal of a new version the first time.
     fn renewed(&self) -> (Result<Arc<ClientConfig>, Failure>, Option<Refusal>) {
-        let known = self.state().version.clone();
+        let known = self.state.lock().version.clone();
         let version = version(&self.options);
         // Without the lock, because it may hang, and a later one not.
         let renewed = (version != known).then(|| read(&self.options));
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut refusal = None;
         match renewed {
             Some(Ok((in_force, version))) => *state = State { in_force, version, config: None, refused: None },
@@ -248,7 +245,7 @@ fn config(material: &Material) -> Result<Arc<ClientConfig>, Failure> {
 /// Returns the roots that the system trusts: those of `SSL_CERT_FILE` and `SSL_CERT_DIR`, or of the usual places.
 fn system_roots() -> Result<Arc<RootCertStore>, Failure> {
     let read = SYSTEM_ROOTS.of(Pid::now(), Mutex::default);
-    let mut read = read.lock().expect("no panic while holding this");
+    let mut read = read.lock();
     if let Some(roots) = &*read {
         return Ok(Arc::clone(roots));
     }

@@ -13,8 +13,8 @@
 //! - A report names a key without a waiter: it is dropped.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -24,6 +24,7 @@ use crate::net::node::event::NodeEvent;
 use crate::protocol::quorum::NodeMask;
 use crate::sys::clock::Moment;
 use crate::sys::future::notified_until;
+use crate::sys::mutex::Mutex;
 
 /// The watched keys of one set of nodes.
 #[derive(Debug, Default)]
@@ -76,10 +77,6 @@ impl Changes {
 }
 
 impl Tracking {
-    fn watched(&self) -> MutexGuard<'_, Watched> {
-        self.0.lock().expect("no panic while holding this")
-    }
-
     /// Counts the changes of the `keys` of `line` on each of `nodes` nodes, until the [`KeyWatch`] is dropped. The keys of
     /// a line are always the same.
     pub(crate) fn on<'a>(
@@ -88,7 +85,7 @@ impl Tracking {
         keys: impl IntoIterator<Item = &'a [u8]>,
         nodes: usize,
     ) -> KeyWatch {
-        let mut watched = self.watched();
+        let mut watched = self.0.lock();
         let Watched { lines, keys: by_key } = &mut *watched;
         let entry = lines.entry(Arc::clone(line)).or_insert_with(|| {
             let keys: Vec<Box<[u8]>> = keys.into_iter().map(Box::from).collect();
@@ -108,7 +105,7 @@ impl Tracking {
 
     /// Records what `node` has reported.
     pub(crate) fn heard(&self, node: usize, event: NodeEvent<'_>) {
-        let watched = self.watched();
+        let watched = self.0.lock();
         match event {
             NodeEvent::Changed(key) => {
                 for line in watched.keys.get(key).into_iter().flatten() {
@@ -170,7 +167,7 @@ impl KeyWatch {
 
 impl Drop for KeyWatch {
     fn drop(&mut self) {
-        let mut watched = self.tracking.watched();
+        let mut watched = self.tracking.0.lock();
         let Some(entry) = watched.lines.get_mut(&self.line) else { return };
         entry.watches -= 1;
         if entry.watches > 0 {
@@ -219,7 +216,7 @@ mod tests {
         assert_eq!(hears(b"a"), [true, false, false]);
         assert_eq!(hears(b"b"), [true, true, true]);
         drop(watches);
-        assert!(tracking.watched().keys.is_empty() && tracking.watched().lines.is_empty(), "a key stays");
+        assert!(tracking.0.lock().keys.is_empty() && tracking.0.lock().lines.is_empty(), "a key stays");
     }
 
     #[test]
@@ -268,7 +265,7 @@ mod tests {
         let watches = [on(&tracking, "foo", 1), on(&tracking, "foo", 1)];
         for (left, key_watch) in [1, 0].into_iter().zip(watches) {
             drop(key_watch);
-            assert_eq!(tracking.watched().lines.len(), left);
+            assert_eq!(tracking.0.lock().lines.len(), left);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tracing::field::{Field, Visit};
@@ -27,6 +27,7 @@ use crate::event::{Event, Topic};
 use crate::sys::clock::Clock;
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::log_queue;
+use crate::sys::mutex::Mutex;
 
 /// The most records of one listener. Of a burst, the newest ones say the most.
 const MOST: usize = 1_024;
@@ -101,7 +102,7 @@ impl Events {
         }
         let pid = Pid::now();
         let ring = Arc::new(Ring { wake: Box::new(wake), records: Mutex::default() });
-        listeners(pid).rings().push(Arc::downgrade(&ring));
+        listeners(pid).rings.lock().push(Arc::downgrade(&ring));
         Self { ring: Some(ring), pid }
     }
 
@@ -115,7 +116,7 @@ impl Events {
     #[must_use]
     pub fn take(&self) -> (Vec<Arc<Record>>, u64) {
         let Some(ring) = self.ring.as_ref().filter(|_| !self.is_foreign()) else { return (Vec::new(), 0) };
-        let Records { kept, lost } = mem::take(&mut *ring.records());
+        let Records { kept, lost } = mem::take(&mut *ring.records.lock());
         (kept.into(), lost)
     }
 }
@@ -130,13 +131,9 @@ impl Drop for Events {
 }
 
 impl Listeners {
-    fn rings(&self) -> MutexGuard<'_, Vec<Weak<Ring>>> {
-        self.rings.lock().expect("no panic while holding this")
-    }
-
     fn publish(&self, record: &Arc<Record>) {
         let rings: Vec<_> = {
-            let mut rings = self.rings();
+            let mut rings = self.rings.lock();
             rings.retain(|ring| ring.strong_count() > 0);
             rings.iter().filter_map(Weak::upgrade).collect()
         };
@@ -155,14 +152,10 @@ impl Records {
 }
 
 impl Ring {
-    fn records(&self) -> MutexGuard<'_, Records> {
-        self.records.lock().expect("no panic while holding this")
-    }
-
     /// Puts a record in, and wakes the listener if it is the first. Returns how many were lost for it.
     fn put(&self, record: Arc<Record>) -> u64 {
         let (is_first, oldest) = {
-            let mut records = self.records();
+            let mut records = self.records.lock();
             let oldest = if records.kept.len() >= MOST { records.make_room() } else { None };
             records.lost += u64::from(oldest.is_some());
             records.kept.push_back(record);

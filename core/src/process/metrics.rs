@@ -6,13 +6,15 @@
 //! to a number that the program has given, and all others together as before.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::error::{ErrorKind, LostReason};
 use crate::protocol::name::Name;
 use crate::sys::histogram::{Histogram, RATIO, SECONDS};
+use crate::sys::mutex::Mutex;
+use crate::texts::texts;
 
 /// How a call to acquire ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,33 +32,15 @@ pub(crate) enum AcquireEnd {
     Cancelled,
 }
 
+texts! {
+    AcquireEnd,
+    pub(crate) all,
+    as_str: Acquired = "acquired", Timeout = "timeout", Unavailable = "unavailable", Forbidden = "forbidden",
+    Closed = "closed", InvalidArgument = "invalid_argument", Internal = "internal", Lost = "lost",
+    Cancelled = "cancelled",
+}
+
 impl AcquireEnd {
-    pub(crate) const ALL: [Self; 9] = [
-        Self::Acquired,
-        Self::Timeout,
-        Self::Unavailable,
-        Self::Forbidden,
-        Self::Closed,
-        Self::InvalidArgument,
-        Self::Internal,
-        Self::Lost,
-        Self::Cancelled,
-    ];
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Acquired => "acquired",
-            Self::Timeout => "timeout",
-            Self::Unavailable => "unavailable",
-            Self::Forbidden => "forbidden",
-            Self::Closed => "closed",
-            Self::InvalidArgument => "invalid_argument",
-            Self::Internal => "internal",
-            Self::Lost => "lost",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
     /// Returns whether the nodes, or the lack of their answers, ended the call.
     pub(crate) const fn is_answer(self) -> bool {
         matches!(self, Self::Acquired | Self::Timeout | Self::Unavailable | Self::Forbidden | Self::Lost)
@@ -85,17 +69,7 @@ pub(crate) enum HoldEnd {
     Detached,
 }
 
-impl HoldEnd {
-    pub(crate) const ALL: [Self; 3] = [Self::Released, Self::Lost, Self::Detached];
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Released => "released",
-            Self::Lost => "lost",
-            Self::Detached => "detached",
-        }
-    }
-}
+texts! { HoldEnd, pub(crate) all, as_str: Released = "released", Lost = "lost", Detached = "detached" }
 
 /// How a renewal ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,17 +80,7 @@ pub(crate) enum RenewalEnd {
     Lost,
 }
 
-impl RenewalEnd {
-    pub(crate) const ALL: [Self; 3] = [Self::Renewed, Self::Unanswered, Self::Lost];
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Renewed => "renewed",
-            Self::Unanswered => "unanswered",
-            Self::Lost => "lost",
-        }
-    }
-}
+texts! { RenewalEnd, pub(crate) all, as_str: Renewed = "renewed", Unanswered = "unanswered", Lost = "lost" }
 
 /// How a release ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,17 +91,7 @@ pub(crate) enum ReleaseEnd {
     Lost,
 }
 
-impl ReleaseEnd {
-    pub(crate) const ALL: [Self; 3] = [Self::Released, Self::Unconfirmed, Self::Lost];
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Released => "released",
-            Self::Unconfirmed => "unconfirmed",
-            Self::Lost => "lost",
-        }
-    }
-}
+texts! { ReleaseEnd, pub(crate) all, as_str: Released = "released", Unconfirmed = "unconfirmed", Lost = "lost" }
 
 /// How many names are counted separately; 0 for none. A forked child keeps what its parent has asked for.
 static MOST: AtomicUsize = AtomicUsize::new(0);
@@ -202,17 +156,13 @@ pub(crate) fn count_by_name(most: usize) {
 }
 
 impl Metrics {
-    fn names(&self) -> MutexGuard<'_, BTreeMap<Name, Arc<Counts>>> {
-        self.named.lock().expect("no panic while holding this")
-    }
-
     /// Returns where the lock `name` is counted; `None` if it is counted with all others.
     pub(crate) fn named(&self, name: &Name) -> Option<Arc<Counts>> {
         let most = MOST.load(Ordering::Relaxed);
         if most == 0 {
             return None;
         }
-        let mut names = self.names();
+        let mut names = self.named.lock();
         if let Some(counts) = names.get(name) {
             return Some(Arc::clone(counts));
         }
@@ -229,7 +179,7 @@ impl Metrics {
 
     /// Returns the names that are counted separately.
     pub(crate) fn by_name(&self) -> Vec<(Name, Arc<Counts>)> {
-        self.names().iter().map(|(name, counts)| (name.clone(), Arc::clone(counts))).collect()
+        self.named.lock().iter().map(|(name, counts)| (name.clone(), Arc::clone(counts))).collect()
     }
 
     pub(crate) fn renewed(&self, end: RenewalEnd) {

@@ -19,7 +19,6 @@ pub(crate) mod events;
 pub(crate) mod metrics;
 pub(crate) mod nodes;
 pub(crate) mod pending_releases;
-pub(crate) mod routes;
 pub(crate) mod schedule;
 pub(crate) mod shutdown;
 pub(crate) mod waiters;
@@ -27,14 +26,15 @@ pub(crate) mod waiters;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::address::{Address, Addresses};
 use crate::credentials::Provider;
 use crate::error::Error;
-use crate::net::connections::{Member, Members};
+use crate::net::connections::Members;
 use crate::net::logins::Logins;
+use crate::net::member::Member;
 use crate::net::node::cluster::servers::ServerAccess;
 use crate::net::node::endpoint::{Endpoint, Endpoints};
 use crate::net::node::list::NodeLists;
@@ -43,13 +43,13 @@ use crate::net::node::simulated::SimulatedSockets;
 use crate::net::node::{Cluster, MemoryNodes, Node, Sentinels};
 use crate::process::environment::Environment;
 use crate::process::metrics::Metrics;
-use crate::process::nodes::{Directory, NodeSet};
-use crate::process::routes::{Maker, Routes, Servers};
+use crate::process::nodes::{NodeSet, Routes, Servers};
 use crate::process::schedule::Schedule;
 use crate::sys::background::Background;
 use crate::sys::clock::Clock;
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::host;
+use crate::sys::mutex::Mutex;
 use crate::sys::random::Random;
 
 /// The one value per process.
@@ -115,12 +115,13 @@ impl Process {
     /// Returns the set of nodes at `addresses`, one per process, so that its clients share connections, waiters and
     /// tracking. Different sets share the knowledge of common endpoints.
     pub(crate) fn set(self: &Arc<Self>, addresses: &Addresses) -> Result<Arc<NodeSet>, Error> {
-        let mut sets = self.sets.lock().expect("no panic while holding this");
+        let mut sets = self.sets.lock();
         if let Some(set) = sets.get(addresses).and_then(Weak::upgrade) {
             return Ok(set);
         }
         sets.retain(|_, set| set.strong_count() > 0);
-        let logins = addresses.iter().find_map(Address::provider).map(|provider| self.logins(provider));
+        let logins =
+            addresses.iter().find_map(|address| address.provider.as_ref()).map(|provider| self.logins(provider));
         let clusters = addresses.iter().map(|address| self.cluster(address, logins.as_ref()));
         let clusters = clusters.collect::<Result<Vec<_>, Error>>()?;
         let node = |(address, cluster): (&Address, &Option<Arc<Cluster>>)| {
@@ -130,8 +131,10 @@ impl Process {
         let set = self.node_set(self.members(nodes), addresses.connect_timeout(), logins);
         let set = set.with_max_connections(addresses.max_connections());
         let set = if clusters.iter().any(Option::is_some) {
-            let maker: Weak<Self> = Arc::downgrade(self);
-            Arc::new_cyclic(|listed| set.with_routes(Routes::new(maker, clusters, listed)))
+            let process = Arc::downgrade(self);
+            // It fails if a plain node's files of TLS became unreadable, or a server's name is not one for TLS.
+            let make = move |servers, listed: &NodeSet| process.upgrade()?.members_like(servers, listed).ok();
+            Arc::new_cyclic(|listed| set.with_routes(Routes::new(make, clusters, listed)))
         } else {
             Arc::new(set)
         };
@@ -161,7 +164,7 @@ impl Process {
         cluster: Option<Arc<Cluster>>,
     ) -> Result<Node, Error> {
         let sentinels = self.sentinels(address)?;
-        if let Some(node) = self.sockets.as_ref().and_then(|sockets| sockets.node(address.target(), sentinels.as_ref()))
+        if let Some(node) = self.sockets.as_ref().and_then(|sockets| sockets.node(&address.target, sentinels.as_ref()))
         {
             return Ok(Node::Simulated(node));
         }
@@ -174,7 +177,7 @@ impl Process {
         address: &Address,
         logins: Option<&Arc<Logins>>,
     ) -> Result<Option<Arc<Cluster>>, Error> {
-        let mut all = self.clusters.lock().expect("no panic while holding this");
+        let mut all = self.clusters.lock();
         if let Some(cluster) = all.get(address) {
             return Ok(Some(Arc::clone(cluster)));
         }
@@ -185,12 +188,12 @@ impl Process {
         let quarantine = move |address: &Address| {
             if let Some(process) = process.upgrade() {
                 let now = process.clock.now();
-                process.endpoints.at(address.target(), true, now).moved(now);
+                process.endpoints.at(&address.target, true, now).moved(now);
             }
         };
         let clock = self.clock.clone();
         let Some(cluster) = Cluster::new(address, servers, clock, spawn, quarantine) else { return Ok(None) };
-        if address.provider().is_some() {
+        if address.provider.is_some() {
             // Its logins end with its client.
             return Ok(Some(cluster));
         }
@@ -203,7 +206,7 @@ impl Process {
 
     fn server_access(&self, address: &Address, logins: Option<&Arc<Logins>>) -> Result<Option<ServerAccess>, Error> {
         if let Some(sockets) = &self.sockets {
-            return Ok(sockets.servers(address.target()));
+            return Ok(sockets.servers(&address.target));
         }
         ServerAccess::dialed(address, logins)
     }
@@ -217,7 +220,7 @@ impl Process {
     /// Returns the sentinels of an address, if it lists any. All clients share them, and what they told is remembered.
     fn sentinels(&self, address: &Address) -> Result<Option<Arc<Sentinels>>, Error> {
         let key = address.sentinel_key();
-        let mut all = self.sentinels.lock().expect("no panic while holding this");
+        let mut all = self.sentinels.lock();
         if let Some(sentinels) = all.get(&key) {
             return Ok(Some(Arc::clone(sentinels)));
         }
@@ -234,7 +237,7 @@ impl Process {
 
     fn sentinel_access(&self, address: &Address) -> Result<Option<SentinelAccess>, Error> {
         if let Some(sockets) = &self.sockets {
-            return Ok(sockets.sentinels(address.target()));
+            return Ok(sockets.sentinels(&address.target));
         }
         SentinelAccess::dialed(address)
     }
@@ -266,23 +269,10 @@ impl Process {
         let now = self.clock.now();
         self.endpoints.forget(now);
         let member = |(node, address): (Node, Address)| {
-            let endpoint = self.endpoints.at(address.target(), node.is_lasting(), now);
+            let endpoint = self.endpoints.at(&address.target, node.is_lasting(), now);
             Member { node, address, endpoint }
         };
         nodes.into_iter().map(member).collect()
-    }
-}
-
-impl Maker for Process {
-    fn routed_set(&self, servers: Servers, listed: &NodeSet, routes: &Arc<Routes>) -> Result<Arc<NodeSet>, Error> {
-        let members = self.members_like(servers, listed)?;
-        let known: Weak<Routes> = Arc::downgrade(routes);
-        let members = members.with_router(known);
-        let directory: Arc<dyn Directory> = Arc::clone(routes) as _;
-        let set = NodeSet::new(members, Arc::clone(&listed.list), &self.environment, &self.schedule);
-        let set = Arc::new(set.routed(listed, &directory));
-        set.follow_nodes();
-        Ok(set)
     }
 }
 

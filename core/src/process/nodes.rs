@@ -1,29 +1,48 @@
 //! A set of nodes: its connections, what they report, the waiters for its locks, and its pending releases.
+//!
+//! Its *routes* are the sets of servers that stand for a client's nodes, where clusters are among them.
+//!
+//! A cluster is one node, one vote, and a directory of servers. A name's *set* has, for each cluster, the primary of the
+//! name's slot, and each other node as it is. So a server of a cluster has connections, health and pending releases, as
+//! every node has. Whatever is asked begins by looking up the set, which changes with the clusters' maps. While a slot
+//! does not have a primary, or the map is not known, the cluster stands for itself: connecting to it asks for the map,
+//! and then fails. A set of such nodes alone is the *listed* set, that of the client's addresses.
+//!
+//! States of a set: *named*, while the maps give it slots; then *abandoned*: what is under way there ends, and its
+//! pending releases go to the sets that have their keys.
+//!
+//! When a map changes: what is held on any set is renewed soon, and all waiters look again. A
+//! server that was promoted is in quarantine, like one that restarted, before any map names it.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::future::Future;
 use std::mem;
-use std::pin::Pin;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::runtime::Handle;
 
-use crate::address::Address;
-use crate::net::connections::{AllConnections, Connections, Members};
+use crate::address::{Address, Target};
+use crate::net::connections::{AllConnections, Connections, Members, Router};
 use crate::net::failure::Failure;
 use crate::net::node::Connection;
 use crate::net::node::endpoint::{Endpoint, User};
 use crate::net::node::event::{EventSink, NodeEvent};
 use crate::net::node::list::NodeList;
-use crate::net::node::sentinels::{Follower, Sentinels};
+use crate::net::node::sentinels::{self, Sentinels};
+use crate::net::node::{Cluster, cluster};
 use crate::net::tracking::Tracking;
 use crate::options::MAX_CONNECTIONS_DEFAULT;
 use crate::process::environment::Environment;
 use crate::process::pending_releases::{Creditors, PendingReleases};
 use crate::process::schedule::Schedule;
 use crate::process::waiters::Waiters;
+use crate::protocol::cluster::Redirect;
+use crate::protocol::name::slot;
+use crate::protocol::place::Place;
+use crate::protocol::request::Keys;
 use crate::sys::clock::Moment;
+use crate::sys::mutex::Mutex;
 use crate::sys::runtimes::{self, Seats};
 
 /// A set of nodes and the connections to it.
@@ -49,21 +68,9 @@ enum Routing {
     /// A cluster is not among its nodes.
     None,
     /// It is the listed set of these routes.
-    Listed(Arc<dyn Directory>),
+    Listed(Arc<Routes>),
     /// It stands for the listed set of these routes, for some slots.
-    Routed(Weak<dyn Directory>),
-}
-
-/// Says which sets stand for a set with clusters among its nodes.
-pub(crate) trait Directory: fmt::Debug + Send + Sync {
-    /// Returns the set that has this key now; `None` if that is the listed set.
-    fn set(&self, lock_key: &[u8]) -> Option<Arc<NodeSet>>;
-
-    /// Whether some keys are on `set`.
-    fn names(&self, set: &NodeSet) -> bool;
-
-    /// Waits for the maps of all clusters. Returns the addresses of all servers of clusters, and of the other nodes.
-    fn all_servers(self: Arc<Self>) -> Pin<Box<dyn Future<Output = Result<Vec<Address>, Failure>> + Send>>;
+    Routed(Weak<Routes>),
 }
 
 impl NodeSet {
@@ -95,20 +102,26 @@ impl NodeSet {
     }
 
     /// Makes it the listed set of `routes`.
-    pub(crate) fn with_routes(mut self, routes: Arc<dyn Directory>) -> Self {
+    pub(crate) fn with_routes(mut self, routes: Arc<Routes>) -> Self {
         self.routes = Routing::Listed(routes);
         self
     }
 
-    /// Makes it stand for `listed` for some slots. A process has one queue for a name, wherever its slot is.
-    pub(crate) fn routed(mut self, listed: &Self, routes: &Arc<dyn Directory>) -> Self {
-        (self.list, self.waiters) = (Arc::clone(&listed.list), Arc::clone(&listed.waiters));
-        self.routes = Routing::Routed(Arc::downgrade(routes));
-        self
+    /// Makes the set of these members, which stands for `listed` for some slots. A process has one queue for a name,
+    /// wherever its slot is.
+    fn routed(members: Members, listed: &Self, routes: &Arc<Routes>) -> Arc<Self> {
+        let known: Weak<Routes> = Arc::downgrade(routes);
+        let members = Members { router: Some(known), ..members };
+        let mut set = Self::new(members, Arc::clone(&listed.list), &listed.environment, &listed.schedule);
+        set.waiters = Arc::clone(&listed.waiters);
+        set.routes = Routing::Routed(Arc::downgrade(routes));
+        let set = Arc::new(set);
+        set.follow_nodes();
+        set
     }
 
     /// Returns the routes of its clusters, if there are any.
-    pub(crate) fn routes(&self) -> Option<Arc<dyn Directory>> {
+    pub(crate) fn routes(&self) -> Option<Arc<Routes>> {
         match &self.routes {
             Routing::None => None,
             Routing::Listed(routes) => Some(Arc::clone(routes)),
@@ -184,7 +197,7 @@ impl NodeSet {
 
     /// Returns the connections that `connection` to `node` belongs to, unless it was discarded or their runtime ended.
     pub(crate) fn connections_over(&self, node: usize, connection: &Connection) -> Option<Arc<Connections>> {
-        let all_connections = self.all_connections.lock().expect("no panic while holding this");
+        let all_connections = self.all_connections.lock();
         all_connections
             .iter()
             .find(|connections| connections.is_alive() && connections.is_current(node, connection))
@@ -216,7 +229,7 @@ impl NodeSet {
         watches: bool,
         events: impl FnOnce() -> Vec<EventSink>,
     ) -> Arc<Connections> {
-        let mut all_connections = self.all_connections.lock().expect("no panic while holding this");
+        let mut all_connections = self.all_connections.lock();
         if let Some(connections) = all_connections
             .iter()
             .find(|connections| connections.is_of(runtime) && connections.is_tracking() == watches)
@@ -242,7 +255,7 @@ impl NodeSet {
 
 impl User for NodeSet {
     fn replaced(&self, endpoint: &Endpoint, since: Moment) {
-        let all_connections = self.all_connections.lock().expect("no panic while holding this").clone();
+        let all_connections = self.all_connections.lock().clone();
         for (node, member) in self.members.nodes.iter().enumerate() {
             if std::ptr::eq(&raw const *member.endpoint, endpoint) {
                 for connections in &all_connections {
@@ -256,9 +269,9 @@ impl User for NodeSet {
     }
 }
 
-impl Follower for NodeSet {
+impl sentinels::Follower for NodeSet {
     fn moved(self: Arc<Self>, sentinels: &Arc<Sentinels>) {
-        let all_connections = self.all_connections.lock().expect("no panic while holding this").clone();
+        let all_connections = self.all_connections.lock().clone();
         for (node, member) in self.members.nodes.iter().enumerate() {
             if member.node.sentinels().is_some_and(|of| Arc::ptr_eq(of, sentinels)) {
                 // First, so that no grant of the server before counts.
@@ -324,15 +337,239 @@ impl Drop for NodeSet {
             mem::forget(Arc::clone(&self.all_connections));
             return;
         }
-        let all_connections = mem::take(&mut *self.all_connections.lock().unwrap_or_else(PoisonError::into_inner));
+        let all_connections = mem::take(&mut *self.all_connections.lock());
         let undriven: Vec<(_, runtimes::WeakConnections)> = all_connections
             .iter()
-            .filter(|connections| pool.has_made(connections.runtime_id()))
-            .map(|connections| (connections.runtime_id(), Arc::downgrade(connections) as runtimes::WeakConnections))
+            .filter(|connections| pool.has_made(connections.runtime().id()))
+            .map(|connections| (connections.runtime().id(), Arc::downgrade(connections) as runtimes::WeakConnections))
             .collect();
         drop(all_connections);
         if !undriven.is_empty() {
             runtimes::close(pool, clock, undriven);
         }
+    }
+}
+
+/// For each node, the server that stands for it; `None` for a node that stands for itself.
+type Places = Vec<Option<Place>>;
+
+/// The address of each node, and the cluster that it is, or that its server belongs to.
+pub(crate) type Servers = Vec<(Address, Option<Arc<Cluster>>)>;
+
+/// Makes the members of a set of servers for the same client as a listed set; `None` if that cannot be.
+type Make = Box<dyn Fn(Servers, &NodeSet) -> Option<Members> + Send + Sync>;
+
+/// The sets of one client's nodes.
+pub(crate) struct Routes {
+    me: Weak<Self>,
+    make: Make,
+    /// The cluster at each node, if it is one.
+    clusters: Vec<Option<Arc<Cluster>>>,
+    listed: Weak<NodeSet>,
+    sets: Mutex<BTreeMap<Places, Arc<NodeSet>>>,
+}
+
+impl Routes {
+    pub(crate) fn new(
+        make: impl Fn(Servers, &NodeSet) -> Option<Members> + Send + Sync + 'static,
+        clusters: Vec<Option<Arc<Cluster>>>,
+        listed: &Weak<NodeSet>,
+    ) -> Arc<Self> {
+        let routes = Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            make: Box::new(make),
+            clusters,
+            listed: Weak::clone(listed),
+            sets: Mutex::default(),
+        });
+        for cluster in routes.clusters.iter().flatten() {
+            let follower: Weak<Self> = Arc::downgrade(&routes);
+            cluster.follow(follower);
+        }
+        routes
+    }
+
+    fn places(&self, slot: u16) -> Places {
+        self.clusters.iter().map(|cluster| cluster.as_ref().and_then(|cluster| cluster.primary(slot))).collect()
+    }
+
+    /// Returns the set of these servers; `None` if that is the listed set, or the client has gone.
+    fn set_of(&self, places: &Places) -> Option<Arc<NodeSet>> {
+        if places.iter().all(Option::is_none) {
+            return None;
+        }
+        let mut sets = self.sets.lock();
+        if let Some(set) = sets.get(places) {
+            return Some(Arc::clone(set));
+        }
+        let (listed, routes) = (self.listed.upgrade()?, self.me.upgrade()?);
+        let server = |(node, place): (usize, &Option<Place>)| match (&self.clusters[node], place) {
+            (Some(cluster), Some(place)) => (cluster.address_of(place), Some(Arc::clone(cluster))),
+            (cluster, _) => (listed.members.nodes[node].address.clone(), cluster.clone()),
+        };
+        let servers: Vec<_> = places.iter().enumerate().map(server).collect();
+        // It fails if a plain node's files of TLS became unreadable, or a server's name is not one for TLS.
+        let set = NodeSet::routed((self.make)(servers, &listed)?, &listed, &routes);
+        sets.insert(places.clone(), Arc::clone(&set));
+        Some(set)
+    }
+
+    /// Returns the server that stands for `node` in the set of `connections`.
+    fn place_of(&self, connections: &Connections, node: usize) -> Option<Place> {
+        let sets = self.sets.lock();
+        let is_meant = |(_, set): &(&Places, &Arc<NodeSet>)| Arc::ptr_eq(&set.members, &connections.members);
+        sets.iter().find(is_meant).and_then(|(places, _)| places[node].clone())
+    }
+
+    /// Returns the set that has this key now; `None` if that is the listed set.
+    pub(crate) fn set(&self, lock_key: &[u8]) -> Option<Arc<NodeSet>> {
+        self.set_of(&self.places(slot(lock_key)))
+    }
+
+    /// Whether some keys are on `set`.
+    fn names(&self, set: &NodeSet) -> bool {
+        self.sets.lock().values().any(|named| std::ptr::eq(&raw const **named, set))
+    }
+
+    /// Waits for the maps of all clusters. Returns the addresses of all servers of clusters, and of the other nodes.
+    pub(crate) async fn all_servers(&self) -> Result<Vec<Address>, Failure> {
+        for cluster in self.clusters.iter().flatten() {
+            cluster.map_anew().await?;
+        }
+        Ok(self.all_addresses())
+    }
+
+    /// Returns the addresses of all servers that have slots, with those of the other nodes.
+    fn all_addresses(&self) -> Vec<Address> {
+        let Some(listed) = self.listed.upgrade() else { return Vec::new() };
+        let mut all = Vec::new();
+        for (member, cluster) in listed.members.nodes.iter().zip(&self.clusters) {
+            match cluster {
+                Some(cluster) => all.extend(cluster.primaries().iter().map(|place| cluster.address_of(place))),
+                None => all.push(member.address.clone()),
+            }
+        }
+        all
+    }
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Routes").field("clusters", &self.clusters).finish_non_exhaustive()
+    }
+}
+
+impl cluster::Follower for Routes {
+    fn changed(self: Arc<Self>) {
+        // Every combination of primaries that some slot has.
+        let starts: BTreeSet<u16> = self.clusters.iter().flatten().flat_map(|cluster| cluster.starts()).collect();
+        let named: BTreeSet<Places> = starts.into_iter().map(|slot| self.places(slot)).collect();
+        let kept: Vec<_> = named.iter().filter_map(|places| self.set_of(places)).collect();
+        // Dropped outside of the lock: a set that goes closes its connections.
+        let mut abandoned = Vec::new();
+        self.sets.lock().retain(|places, set| {
+            let is_named = named.contains(places);
+            if !is_named {
+                abandoned.push(Arc::clone(set));
+            }
+            is_named
+        });
+        for set in kept.iter().chain(&abandoned) {
+            set.look_again();
+        }
+    }
+}
+
+impl Router for Routes {
+    fn place(&self, from: &Connections, node: usize, redirect: &Redirect) -> Place {
+        let mut place = redirect.place.clone();
+        // By its address, because the set of a request under way may be abandoned.
+        if place.host.is_empty()
+            && let Target::Tcp { host, .. } = &from.members.nodes[node].address.target
+        {
+            place.host.clone_from(host);
+        }
+        place
+    }
+
+    fn moved(&self, from: &Connections, node: usize, redirect: &Redirect) -> Place {
+        let place = self.place(from, node, redirect);
+        if let Some(cluster) = &self.clusters[node] {
+            cluster.moved(redirect.slot, &place);
+        }
+        place
+    }
+
+    fn connections(&self, like: &Connections, node: usize, place: &Place, keys: &Keys) -> Option<Arc<Connections>> {
+        let mut places = self.places(slot(&keys.lock));
+        places[node] = Some(place.clone());
+        // It may be named a moment later, or for this request alone.
+        Some(self.set_of(&places)?.connections_like(like))
+    }
+
+    fn doubt(&self, from: &Connections, node: usize) {
+        if let (Some(cluster), Some(place)) = (&self.clusters[node], self.place_of(from, node)) {
+            cluster.doubt(&place);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use tokio::runtime::Handle;
+
+    use super::*;
+    use crate::address::Addresses;
+    use crate::net::node::cluster::Follower;
+    use crate::process::Process;
+    use crate::protocol::name::Name;
+    use crate::sys::background::Background;
+    use crate::sys::clock::Clock;
+    use crate::sys::random::Random;
+
+    /// Returns routes of clusters at the second and the third node, with the listed set and connections to it.
+    fn routes() -> (Arc<Process>, Arc<NodeSet>, Arc<Routes>, Arc<Connections>) {
+        let process = Arc::new(Process::new(None, Clock::System, Random::System, Background::thread()));
+        let urls = ["redis://single", "redis+cluster://seed.a", "redis+cluster://seed.b"];
+        let addresses = Addresses::parse(urls).unwrap();
+        let listed = process.set(&addresses).unwrap();
+        let routes = listed.routes().unwrap();
+        let connections = listed.connections(&Handle::current());
+        (process, listed, routes, connections)
+    }
+
+    /// Returns the server that a server at `host` means by a redirect.
+    fn meant(routes: &Routes, listed: &Arc<Connections>, host: &str, redirect: &str) -> String {
+        let (keys, at) = (Keys::of(&Name::parse(*b"foo").unwrap()), Place { host: host.to_owned(), port: 7000 });
+        let from = routes.connections(listed, 1, &at, &keys).unwrap();
+        routes.place(&from, 1, &Redirect::parse(redirect).unwrap()).to_string()
+    }
+
+    #[tokio::test]
+    async fn a_redirect_without_a_host_means_that_of_the_server_that_answered() {
+        let (_process, _listed, routes, connections) = routes();
+        for (host, redirect, expected) in [
+            ("10.0.0.1", "5 :7001", "10.0.0.1:7001"),
+            ("10.0.0.1", "5 10.0.0.2:7001", "10.0.0.2:7001"),
+            ("10.0.0.1", "5 ::1:7001", "[::1]:7001"),
+            ("10.0.0.1", "5 [fd00::2]:7001", "[fd00::2]:7001"),
+            ("fd00::1", "5 :7001", "[fd00::1]:7001"),
+            ("redis.internal", "5 :7000", "redis.internal:7000"),
+        ] {
+            assert_eq!(meant(&routes, &connections, host, redirect), expected, "{redirect} of {host}");
+        }
+    }
+
+    /// A request is under way there while the map changes.
+    #[tokio::test]
+    async fn a_server_that_lost_its_last_slot_still_means_its_own_host() {
+        let (_process, _listed, routes, connections) = routes();
+        let (keys, at) = (Keys::of(&Name::parse(*b"foo").unwrap()), Place { host: "10.0.0.1".into(), port: 7000 });
+        let from = routes.connections(&connections, 2, &at, &keys).unwrap();
+        Arc::clone(&routes).changed();
+        assert!(routes.sets.lock().is_empty(), "it is abandoned");
+        let redirect = Redirect::parse("5 :7001").unwrap();
+        assert_eq!(routes.place(&from, 2, &redirect).to_string(), "10.0.0.1:7001");
     }
 }

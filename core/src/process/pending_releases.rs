@@ -36,8 +36,8 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -59,6 +59,7 @@ use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 use crate::sys::future::{begun, idle_waker};
 use crate::sys::log::log;
+use crate::sys::mutex::Mutex;
 
 /// Most pending releases of one node. Each takes some hundred bytes, less than the held lock that it comes from, so a
 /// program that could hold so many can keep them too. Only ten thousand abandoned locks a second for more than a
@@ -223,7 +224,7 @@ impl Drop for Part {
     fn drop(&mut self) {
         // Those that end later find it left.
         if self.0.blocking.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let leaving = self.0.leaving.lock().expect("no panic while holding this").take();
+            let leaving = self.0.leaving.lock().take();
             drop(leaving);
         }
     }
@@ -344,12 +345,8 @@ impl Ledger {
         Self { most, state: Mutex::default(), added: Notify::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while holding this")
-    }
-
     fn enter(&self, pending: PendingRelease) -> Entered {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.ready.push_back(pending);
         // Postponed releases were sent before, so they are older than ready ones.
         let dropped = (state.ready.len() + state.later.len() > self.most)
@@ -363,19 +360,19 @@ impl Ledger {
 
     /// Whether a release became pending since the last call.
     fn was_added(&self) -> bool {
-        mem::take(&mut self.state().added)
+        mem::take(&mut self.state.lock().added)
     }
 
     /// Returns when the next release may be sent: now if one is ready, `None` if there is none.
     fn due(&self, now: Moment) -> Option<Moment> {
-        let state = self.state();
+        let state = self.state.lock();
         if state.ready.is_empty() { state.later.keys().next().map(|(at, _)| *at) } else { Some(now) }
     }
 
     /// Takes the next release to send.
     fn take(&self, now: Moment) -> Option<PendingRelease> {
         let mut expired = Vec::new();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while let Some(entry) = state.later.first_entry().filter(|entry| entry.key().0 <= now) {
             let pending = entry.remove();
             state.ready.push_back(pending);
@@ -394,7 +391,7 @@ impl Ledger {
     /// Has `pending` sent again at `at`, unless its key will have expired.
     fn postpone(&self, pending: PendingRelease, at: Moment) {
         if at < pending.until {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.next += 1;
             let entry = (at, state.next);
             state.later.insert(entry, pending);
@@ -403,12 +400,12 @@ impl Ledger {
 
     /// Counts those to be sent again later.
     fn postponed(&self) -> usize {
-        self.state().later.len()
+        self.state.lock().later.len()
     }
 
     /// Puts releases back in front, in their order, because their outcome is unknown.
     fn put_back(&self, pending: Vec<PendingRelease>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         for pending in pending.into_iter().rev() {
             state.ready.push_front(pending);
         }
@@ -416,7 +413,7 @@ impl Ledger {
 
     /// Drops ready releases that have expired.
     fn sweep(&self, now: Moment) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let ready = mem::take(&mut state.ready);
         let (kept, expired): (VecDeque<_>, VecDeque<_>) = ready.into_iter().partition(|pending| pending.until > now);
         state.ready = kept;
@@ -426,7 +423,7 @@ impl Ledger {
 
     /// Ends the payer; false if a release is pending.
     fn end(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_over = state.ready.is_empty() && state.later.is_empty();
         if is_over {
             *state = State::default();
@@ -438,7 +435,7 @@ impl Ledger {
     fn take_moved(&self, set: &dyn Creditors) -> Vec<(PendingRelease, Arc<dyn Creditors>)> {
         let successor = |pending: &PendingRelease| set.successor(&pending.account.keys.lock);
         let mut moved = Vec::new();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         for pending in mem::take(&mut state.ready) {
             match successor(&pending) {
                 Some(set) => moved.push((pending, set)),
@@ -456,7 +453,7 @@ impl Ledger {
 
     /// Drops everything: no payer will send it.
     fn give_up(&self) {
-        let state = mem::take(&mut *self.state());
+        let state = mem::take(&mut *self.state.lock());
         drop(state);
     }
 }

@@ -20,7 +20,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{self, Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -35,6 +35,7 @@ use crate::protocol::name::Name;
 use crate::protocol::shape::Names;
 use crate::sys::clock::{Alarm, Moment};
 use crate::sys::log::{EndedTrace, log};
+use crate::sys::mutex::Mutex;
 
 /// A held lock, as the schedule sees it.
 pub(crate) trait Timed: fmt::Debug + Send + Sync {
@@ -136,7 +137,7 @@ impl Unlogged {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     environment: Arc<Environment>,
-    entries: Mutex<Entries>,
+    entries: sync::Mutex<Entries>,
     sooner: Notify,
     /// The nodes being sought: the memory address of their set, and their index.
     sought: Mutex<BTreeSet<(usize, usize)>>,
@@ -180,21 +181,21 @@ impl Search {
     /// Begins to seek `node` of `members`. `None` if it is sought already.
     pub(crate) fn begin(schedule: &Arc<Schedule>, members: &Arc<Members>, node: usize) -> Option<Self> {
         let sought = (Arc::as_ptr(members).addr(), node);
-        let is_first = schedule.sought().insert(sought);
+        let is_first = schedule.sought.lock().insert(sought);
         is_first.then(|| Self { schedule: Arc::clone(schedule), sought })
     }
 }
 
 impl Drop for Search {
     fn drop(&mut self) {
-        self.schedule.sought().remove(&self.sought);
+        self.schedule.sought.lock().remove(&self.sought);
     }
 }
 
 impl Schedule {
     pub(crate) fn new(environment: &Arc<Environment>) -> Self {
         let environment = Arc::clone(environment);
-        Self { environment, entries: Mutex::default(), sooner: Notify::new(), sought: Mutex::default() }
+        Self { environment, entries: sync::Mutex::default(), sooner: Notify::new(), sought: Mutex::default() }
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -291,10 +292,6 @@ impl Schedule {
         for lease in lacking {
             lease.restore(node, within);
         }
-    }
-
-    fn sought(&self) -> MutexGuard<'_, BTreeSet<(usize, usize)>> {
-        self.sought.lock().expect("no panic while holding this")
     }
 
     /// Drops `claim` when `due`.

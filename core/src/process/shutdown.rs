@@ -15,13 +15,14 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, ThreadId};
 use std::{fmt, mem};
 
 use tokio::sync::Notify;
 
 use crate::sys::future::notified_until;
+use crate::sys::mutex::Mutex;
 
 /// An end that others wait for. Once started, it stays so.
 #[derive(Debug, Default)]
@@ -80,13 +81,9 @@ impl Shutdown {
 
     /// Registers `listener` for the end of the process.
     pub(crate) fn on_shutdown(&self, listener: Weak<dyn OnShutdown>) {
-        let mut listeners = self.listeners();
+        let mut listeners = self.listeners.lock();
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(listener);
-    }
-
-    fn listeners(&self) -> MutexGuard<'_, Vec<Weak<dyn OnShutdown>>> {
-        self.listeners.lock().expect("no panic while holding this")
     }
 
     /// Begins to end the process, from this thread. Returns false if that had begun.
@@ -95,7 +92,7 @@ impl Shutdown {
             return false;
         }
         self.ending.start();
-        let listeners = mem::take(&mut *self.listeners());
+        let listeners = mem::take(&mut *self.listeners.lock());
         listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener.drop_calls());
         true
     }

@@ -29,7 +29,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -41,6 +41,7 @@ use crate::protocol::positions::Positions;
 use crate::protocol::request::Keys;
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::future::notified_until;
+use crate::sys::mutex::Mutex;
 
 /// The queues of one set of nodes: one for each name with a waiter.
 #[derive(Debug, Default)]
@@ -93,17 +94,13 @@ pub(crate) struct SharedOutcome {
 }
 
 impl Waiters {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while holding this")
-    }
-
     fn recount(&self, state: &State) {
         self.count.store(state.queues.len() + state.hold_offs.len() + state.leaving.len(), Ordering::Release);
     }
 
     /// Joins the queue of `key`.
     pub(crate) fn enter(self: &Arc<Self>, key: &[u8]) -> Waiter {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let (calls, queue) = state.queues.entry(key.to_vec()).or_default();
         *calls += 1;
         let queue = Arc::clone(queue);
@@ -117,14 +114,14 @@ impl Waiters {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let state = self.state();
+        let state = self.state.lock();
         let held_off = state.hold_offs.get(key).copied().filter(|until| *until > now);
         held_off.or_else(|| state.queues.contains_key(key).then_some(now))
     }
 
     /// Begins to leave the names of `keys`, until the result is dropped.
     pub(crate) fn leave(self: &Arc<Self>, keys: &Arc<Keys>) -> Leaving {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         for keys in keys.each() {
             *state.leaving.entry(keys.want.clone()).or_default() += 1;
         }
@@ -135,7 +132,7 @@ impl Waiters {
     /// Waits until no call leaves a name of `keys` any more, unless none does. Cancel safe.
     pub(crate) async fn left(&self, keys: &Keys) {
         let is_left = || {
-            let state = self.state();
+            let state = self.state.lock();
             (!keys.each().any(|keys| state.leaving.contains_key(&keys.want))).then_some(())
         };
         notified_until(&self.left, is_left).await;
@@ -148,9 +145,9 @@ impl Waiters {
 
     /// Returns the last answers to the front of `key`'s queue, if it has any.
     pub(crate) fn known(&self, key: &[u8]) -> Option<Arc<Ballots>> {
-        let state = self.state();
+        let state = self.state.lock();
         let (_, queue) = state.queues.get(key)?;
-        queue.latest.lock().expect("no panic while holding this").ballots.clone()
+        queue.latest.lock().ballots.clone()
     }
 
     /// Records that a node deleted `key` for this process. If `waiting` others were denied meanwhile, leaves the name
@@ -159,7 +156,7 @@ impl Waiters {
         if waiting == 0 && self.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if waiting > 0 {
             let until = now.after(hold_off());
             state.hold_offs.retain(|_, until| *until > now);
@@ -182,7 +179,7 @@ pub(crate) struct Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        let mut state = self.waiters.state();
+        let mut state = self.waiters.state.lock();
         for keys in self.keys.each() {
             if let Some(calls) = state.leaving.get_mut(&keys.want) {
                 *calls -= 1;
@@ -204,7 +201,7 @@ pub(crate) struct Departure(Arc<Mutex<Option<Leaving>>>);
 impl Departure {
     /// Begins to leave until the task has dropped its part.
     pub(crate) fn begin(&self, leaving: Leaving) {
-        *self.0.lock().expect("no panic while holding this") = Some(leaving);
+        *self.0.lock() = Some(leaving);
     }
 }
 
@@ -228,12 +225,12 @@ impl Waiter {
 
     /// Records the front's `lease`.
     pub(crate) fn won(&self, lease: &Arc<dyn Ends>) {
-        *self.queue.lease.lock().expect("no panic while holding this") = Some(Arc::downgrade(lease));
+        *self.queue.lease.lock() = Some(Arc::downgrade(lease));
     }
 
     /// Returns the lease that the former front won and may hold.
     pub(crate) fn former(&self) -> Option<Arc<dyn Ends>> {
-        self.queue.lease.lock().expect("no panic while holding this").as_ref()?.upgrade()
+        self.queue.lease.lock().as_ref()?.upgrade()
     }
 
     /// Waits until this process does not hold `lease` any more, then briefly until a node has deleted the key. Cancel
@@ -247,7 +244,7 @@ impl Waiter {
 
     /// Waits until the hold-off ends, unless that is past `deadline`. Returns whether there was one. Cancel safe.
     pub(crate) async fn hold_off(&self, clock: &Clock, deadline: Moment) -> bool {
-        let held_off = self.waiters.state().hold_offs.get(&self.key).copied();
+        let held_off = self.waiters.state.lock().hold_offs.get(&self.key).copied();
         let held_off = held_off.filter(|until| *until > clock.now() && *until < deadline);
         if let Some(until) = held_off {
             clock.sleep_until(until).await;
@@ -257,7 +254,7 @@ impl Waiter {
 
     /// Shares what a call found out before it joined the queue, unless the queue has answers already.
     pub(crate) fn offer(&self, ballots: Option<&Arc<Ballots>>) {
-        let mut latest = self.queue.latest.lock().expect("no panic while holding this");
+        let mut latest = self.queue.latest.lock();
         if latest.ballots.is_none() {
             latest.ballots = ballots.cloned();
         }
@@ -265,18 +262,18 @@ impl Waiter {
 
     /// Shares the front's findings with the waiters behind it.
     pub(crate) fn publish(&self, latest: SharedOutcome) {
-        *self.queue.latest.lock().expect("no panic while holding this") = latest;
+        *self.queue.latest.lock() = latest;
     }
 
     /// Returns the front's findings so far.
     pub(crate) fn latest(&self) -> SharedOutcome {
-        self.queue.latest.lock().expect("no panic while holding this").clone()
+        self.queue.latest.lock().clone()
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut state = self.waiters.state();
+        let mut state = self.waiters.state.lock();
         if let Some((calls, _)) = state.queues.get_mut(&self.key) {
             *calls -= 1;
             if *calls == 0 {
@@ -321,7 +318,7 @@ mod tests {
         }
         drop([first, second, third]);
         assert_eq!(waiters.must_wait_until(b"foo", at(1)), None);
-        assert!(waiters.state().queues.is_empty(), "a queue stays");
+        assert!(waiters.state.lock().queues.is_empty(), "a queue stays");
     }
 
     #[test]
@@ -336,6 +333,6 @@ mod tests {
         assert_eq!(waiters.must_wait_until(b"foo", at(0)), Some(until), "never shorter");
         assert_eq!(waiters.must_wait_until(b"foo", until), None, "the moment is over");
         waiters.released(b"bar", 1, until.after(Duration::from_millis(1)), || backoff::hold_off(1, 0.0));
-        assert_eq!(waiters.state().hold_offs.len(), 1, "what is over is forgotten");
+        assert_eq!(waiters.state.lock().hold_offs.len(), 1, "what is over is forgotten");
     }
 }

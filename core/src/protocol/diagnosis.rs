@@ -1,8 +1,9 @@
 //! PURE: what an operator is told about a node. The files beside this one judge the answers of a server, of its
 //! sentinels, and of a server about its cluster.
 
-use std::fmt;
 use std::time::Duration;
+
+use crate::texts::texts;
 
 pub(crate) mod cluster;
 pub(crate) mod sentinels;
@@ -20,25 +21,12 @@ pub enum Level {
     Unusable,
 }
 
-impl Level {
+texts! {
+    Level,
     /// Every level, from the best to the worst.
-    pub const ALL: [Self; 3] = [Self::Ok, Self::Warning, Self::Unusable];
-
+    pub all,
     /// Returns the stable text of this level: `ok`, `warning` or `unusable`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Unusable => "unusable",
-        }
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+    as_str: Ok = "ok", Warning = "warning", Unusable = "unusable",
 }
 
 /// One finding about a node.

@@ -11,12 +11,12 @@
 //!
 //! The entries are locked only briefly, because an answer may come after its round.
 
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::protocol::quorum::NodeMask;
 use crate::protocol::request::Wants;
 use crate::sys::clock::Moment;
+use crate::sys::mutex::Mutex;
 
 /// The interval at which a waiter keeps the count alive. The key lives for 1 s longer.
 const KEEP: Duration = Duration::from_secs(4);
@@ -82,22 +82,18 @@ impl Positions {
             since: former.since.map(|since| since.max(began)),
             ..*former
         };
-        let entries = former.entries().iter().map(entry).collect();
+        let entries = former.entries.lock().iter().map(entry).collect();
         Self { sought: former.sought, entries: Mutex::new(entries) }
-    }
-
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.entries.lock().expect("no panic while holding this")
     }
 
     /// Returns the number of nodes.
     pub(crate) fn nodes(&self) -> usize {
-        self.entries().len()
+        self.entries.lock().len()
     }
 
     /// Returns the waiter's part of a request to `node`. A reader that was kept off for long joins anyway, once.
     pub(crate) fn asks(&self, node: usize, now: Moment) -> Wants {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let entry = &mut entries[node];
         let is_long = entry.since.is_some_and(|since| now >= since.after(PATIENCE));
         let wants = if entry.is_held_off && is_long {
@@ -122,7 +118,7 @@ impl Positions {
     }
 
     fn record(&self, node: usize, position: u32, hold: u64, is_held_off: bool) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let entry = &mut entries[node];
         let (wants, asked) = entry.asked;
         let unwritten = Wants { position, hold, ..Wants::default() };
@@ -145,18 +141,18 @@ impl Positions {
 
     /// Whether the waiter is a reader that a waiting writer keeps off.
     pub(crate) fn are_held_off(&self) -> bool {
-        self.entries().iter().any(|entry| entry.is_held_off)
+        self.entries.lock().iter().any(|entry| entry.is_held_off)
     }
 
     /// Returns how many times in a row a writer asked and nothing had changed for it, because readers come and go.
     pub(crate) fn in_vain(&self) -> u32 {
         let counts = |entry: &&Entry| self.is_uncertain(entry);
-        self.entries().iter().filter(counts).map(|entry| entry.unchanged).max().unwrap_or(0)
+        self.entries.lock().iter().filter(counts).map(|entry| entry.unchanged).max().unwrap_or(0)
     }
 
     /// Returns the nodes that count the waiter and keep readers away for it, which it has to tell if it gives up.
     pub(crate) fn to_withdraw(&self) -> NodeMask {
-        let entries = self.entries();
+        let entries = self.entries.lock();
         let counts = |node: &usize| entries[*node].position > 0 && self.is_uncertain(&entries[*node]);
         (0..entries.len()).filter(counts).fold(NodeMask::NONE, NodeMask::with)
     }
@@ -165,13 +161,13 @@ impl Positions {
     /// `now` and has not answered is asked again with the others.
     pub(crate) fn due(&self, now: Moment) -> Moment {
         let due = |entry: &Entry| (entry.position > 0).then(|| entry.kept.after(KEEP + TOGETHER));
-        self.entries().iter().filter_map(due).filter(|due| *due > now).min().unwrap_or(Moment::NEVER)
+        self.entries.lock().iter().filter_map(due).filter(|due| *due > now).min().unwrap_or(Moment::NEVER)
     }
 
     /// Returns the waiter's position: the lowest that a `quorum` of nodes, or all that gave one, does not exceed.
     pub(crate) fn position(&self, quorum: usize) -> u32 {
         let mut numbers: Vec<u32> =
-            self.entries().iter().map(|entry| entry.position).filter(|position| *position > 0).collect();
+            self.entries.lock().iter().map(|entry| entry.position).filter(|position| *position > 0).collect();
         numbers.sort_unstable();
         let position = numbers.get(quorum - 1).or(numbers.last()).copied().unwrap_or(0);
         if self.sought == Sought::Shared { position.min(READERS_POSITION_MOST) } else { position }

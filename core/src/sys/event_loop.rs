@@ -18,7 +18,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -26,6 +26,7 @@ use mio::{Events, Poll, Registry, Token};
 use slab::Slab;
 
 use crate::sys::descriptor::{self, RawFd};
+use crate::sys::mutex::Mutex;
 
 /// The number of sockets that one turn looks at. The others wait for the next one.
 const EVENTS: usize = 64;
@@ -120,7 +121,7 @@ impl EventLoop {
     pub(crate) fn enter<T>(self: &Arc<Self>, body: impl FnOnce() -> T) -> T {
         let _entered = Entered::new(self);
         let output = body();
-        while let Some(task) = { self.woken().pop_front() } {
+        while let Some(task) = { self.woken.lock().pop_front() } {
             task.resume();
         }
         output
@@ -130,14 +131,14 @@ impl EventLoop {
     pub(crate) fn turn(self: &Arc<Self>) {
         self.enter(|| {
             IS_TURNING.set(true);
-            let mut queue = self.queue.lock().expect("no panic while holding this");
+            let mut queue = self.queue.lock();
             let (poll, events) = &mut *queue;
             // A signal may interrupt it. The descriptor stays readable then.
             if poll.poll(events, Some(Duration::ZERO)).is_err() {
                 return;
             }
             for event in &*events {
-                let reader = self.watched().get(event.token().0).and_then(Weak::upgrade);
+                let reader = self.watched.lock().get(event.token().0).and_then(Weak::upgrade);
                 if let Some(reader) = reader {
                     reader.readable(event.is_read_closed() || event.is_error());
                 }
@@ -147,12 +148,12 @@ impl EventLoop {
 
     /// Lets `task` go on as soon as this thread has done what it is at. Called on a thread that has entered.
     pub(crate) fn wake(&self, task: Arc<dyn Resume>) {
-        self.woken().push_back(task);
+        self.woken.lock().push_back(task);
     }
 
     /// Watches a socket until the result is dropped.
     pub(crate) fn watch(self: &Arc<Self>, fd: RawFd, reader: Weak<dyn OnReadable>) -> io::Result<Registration> {
-        let place = self.watched().insert(reader);
+        let place = self.watched.lock().insert(reader);
         let registration = Registration { event_loop: Arc::clone(self), place, fd };
         descriptor::watch(&self.registry, fd, Token(place))?;
         Ok(registration)
@@ -161,18 +162,10 @@ impl EventLoop {
     /// Gives every socket back, and watches none any more. Called on any thread.
     pub(crate) fn close(&self) {
         self.is_watching.store(false, Ordering::Release);
-        let readers: Vec<_> = self.watched().iter().filter_map(|(_, reader)| reader.upgrade()).collect();
+        let readers: Vec<_> = self.watched.lock().iter().filter_map(|(_, reader)| reader.upgrade()).collect();
         for reader in readers {
             reader.give_back();
         }
-    }
-
-    fn watched(&self) -> MutexGuard<'_, Slab<Weak<dyn OnReadable>>> {
-        self.watched.lock().expect("no panic while holding this")
-    }
-
-    fn woken(&self) -> MutexGuard<'_, VecDeque<Arc<dyn Resume>>> {
-        self.woken.lock().expect("no panic while holding this")
     }
 }
 
@@ -212,7 +205,7 @@ pub(crate) struct Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         descriptor::forget(&self.event_loop.registry, self.fd);
-        let reader = self.event_loop.watched().try_remove(self.place);
+        let reader = self.event_loop.watched.lock().try_remove(self.place);
         drop(reader);
     }
 }
@@ -248,7 +241,7 @@ mod tests {
 
     impl Resume for Step {
         fn resume(self: Arc<Self>) {
-            self.1.lock().unwrap().push(self.0);
+            self.1.lock().push(self.0);
             if let (Some(next), Some(event_loop)) = (&self.2, EventLoop::entered()) {
                 event_loop.wake(Arc::clone(next) as _);
             }
@@ -281,9 +274,9 @@ mod tests {
             assert!(event_loop.is_entered() && !event_loop.is_turning());
             assert!(thread::scope(|scope| !scope.spawn(|| event_loop.is_entered()).join().unwrap()));
             event_loop.wake(first);
-            assert!(order.lock().unwrap().is_empty());
+            assert!(order.lock().is_empty());
         });
-        assert_eq!(*order.lock().unwrap(), [1, 2]);
+        assert_eq!(*order.lock(), [1, 2]);
         assert!(!event_loop.is_entered());
     }
 

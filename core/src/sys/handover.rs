@@ -26,7 +26,7 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::{fmt, mem};
 
@@ -34,6 +34,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::sys::event_loop::{EventLoop, Resume};
+use crate::sys::mutex::Mutex;
 use crate::sys::task::spawn;
 
 /// A task of any kind.
@@ -71,7 +72,7 @@ impl Handover {
 
     /// Drops the task, soon if it is running.
     pub(crate) fn abort(&self) {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         if let State::Running(task) = &*state {
             return task.abort();
         }
@@ -89,10 +90,6 @@ impl fmt::Debug for Handover {
 }
 
 impl Place {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while holding this")
-    }
-
     /// Polls the task, which is begun, on this thread.
     fn poll(self: &Arc<Self>, mut task: Task) {
         let waker = Waker::from(Arc::clone(self));
@@ -101,14 +98,14 @@ impl Place {
         match catch_unwind(AssertUnwindSafe(poll)) {
             Ok(Poll::Pending) => self.rest(task),
             Ok(Poll::Ready(())) | Err(_) => {
-                *self.state() = State::Over;
+                *self.state.lock() = State::Over;
                 drop(task);
             }
         }
     }
 
     fn rest(&self, task: Task) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         *state = match *state {
             State::Begun { is_woken: true } => State::Running(spawn(&self.runtime, task)),
             State::Begun { is_woken: false } => State::Resting(task),
@@ -127,7 +124,7 @@ impl Wake for Place {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match mem::replace(&mut *state, State::Over) {
             State::Begun { .. } => *state = State::Begun { is_woken: true },
             State::Resting(task) => match &self.event_loop {
@@ -146,7 +143,7 @@ impl Wake for Place {
 
 impl Resume for Place {
     fn resume(self: Arc<Self>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match mem::replace(&mut *state, State::Begun { is_woken: false }) {
             State::Woken(task) => {
                 drop(state);

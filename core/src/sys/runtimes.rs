@@ -33,7 +33,7 @@ use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -43,6 +43,7 @@ use tokio::runtime::{Builder, Handle, Id, Runtime};
 use crate::sys::background::Background;
 use crate::sys::clock::{Clock, Moment, Tick};
 use crate::sys::log::log;
+use crate::sys::mutex::Mutex;
 
 /// The seats of callers that have no node set.
 const OTHER_SEATS: usize = 8;
@@ -229,29 +230,21 @@ impl Wake for Parked {
 }
 
 impl Pool {
-    fn stock(&self) -> MutexGuard<'_, Stock> {
-        self.stock.lock().expect("no panic while holding this")
-    }
-
-    fn made(&self) -> MutexGuard<'_, Vec<Made>> {
-        self.made.lock().expect("no panic while holding this")
-    }
-
     /// Returns whether the pool made this runtime, which no thread drives between calls.
     pub(crate) fn has_made(&self, runtime: Id) -> bool {
-        self.made().iter().any(|made| made.runtime == runtime)
+        self.made.lock().iter().any(|made| made.runtime == runtime)
     }
 
     /// Counts another node set with connections on `runtime`, if the pool made it.
     pub(crate) fn join(&self, runtime: Id) {
-        if let Some(made) = self.made().iter_mut().find(|made| made.runtime == runtime) {
+        if let Some(made) = self.made.lock().iter_mut().find(|made| made.runtime == runtime) {
             made.sets += 1;
         }
     }
 
     /// Forgets `runtime` and returns true, unless a node set has connections on it.
     fn forgets(&self, runtime: Id) -> bool {
-        let mut made = self.made();
+        let mut made = self.made.lock();
         let alone = !made.iter().any(|made| made.runtime == runtime && made.sets > 0);
         if alone {
             made.retain(|made| made.runtime != runtime);
@@ -261,15 +254,15 @@ impl Pool {
 
     /// Forgets a runtime that a panic drops.
     fn lose(&self, runtime: Id) {
-        let mut stock = self.stock();
+        let mut stock = self.stock.lock();
         stock.stale.retain(|stale| stale.runtime != runtime);
-        self.made().retain(|made| made.runtime != runtime);
+        self.made.lock().retain(|made| made.runtime != runtime);
     }
 
     /// Makes a runtime; `None` if the system gives no event queue.
     fn make(&self, clock: &Clock, seat: Seat) -> Option<Idle> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().ok()?;
-        self.made().push(Made { runtime: runtime.handle().id(), sets: 0 });
+        self.made.lock().push(Made { runtime: runtime.handle().id(), sets: 0 });
         Some(Idle { runtime, since: clock.now(), tick: Tick::every(TICK), seats: vec![seat] })
     }
 
@@ -346,7 +339,7 @@ impl Pool {
         seats: Option<&Arc<Seats>>,
     ) -> Option<Idle> {
         let seats = seats.unwrap_or(&self.others);
-        let mut stock = self.stock();
+        let mut stock = self.stock.lock();
         // The last used has the warmest connections.
         let seated = || stock.idle.iter().rposition(|idle| idle.has(seats));
         if let Some(place) = preferred.and_then(|id| stock.place(id)).or_else(seated) {
@@ -367,7 +360,7 @@ impl Pool {
     /// Has the background close what is idle for too long, unless it does.
     fn age(self: &Arc<Self>, clock: &Clock, background: &Background) {
         let Some(background) = background.started() else { return };
-        if mem::replace(&mut self.stock().aging, true) {
+        if mem::replace(&mut self.stock.lock().aging, true) {
             return;
         }
         let (pool, clock) = (Arc::downgrade(self), clock.clone());
@@ -384,15 +377,15 @@ impl Pool {
 
     /// Closes runtimes that were idle for [`IDLE_LIMIT`], except the last one. Returns whether others are left.
     fn close_idle(&self, now: Moment) -> bool {
-        let mut stock = self.stock();
+        let mut stock = self.stock.lock();
         let others = stock.idle.len().saturating_sub(1);
         let is_over = |idle: &mut Idle| idle.since.after(IDLE_LIMIT) <= now;
         let over: Vec<Idle> = stock.idle.extract_if(..others, is_over).collect();
         for idle in &over {
             stock.leave_stale(idle.id());
-            self.made().retain(|made| made.runtime != idle.id());
+            self.made.lock().retain(|made| made.runtime != idle.id());
         }
-        stock.aging = self.made().len() > 1;
+        stock.aging = self.made.lock().len() > 1;
         let is_aging = stock.aging;
         drop(stock);
         over.into_iter().for_each(Idle::close);
@@ -407,7 +400,7 @@ impl Pool {
     /// Works as [`put_back`](Self::put_back), but inserts it at `place` among the idle ones, idle `since` then.
     fn put_back_at(self: &Arc<Self>, place: usize, since: Moment, clock: &Clock, idle: Idle) -> Id {
         let id = idle.id();
-        let mut stock = self.stock();
+        let mut stock = self.stock.lock();
         let dropped = stock.leave_stale(id);
         if !dropped.is_empty() {
             drop(stock);
@@ -416,7 +409,7 @@ impl Pool {
                 return id;
             }
             let mut waiting = close_dropped(&idle.runtime, dropped);
-            stock = self.stock();
+            stock = self.stock.lock();
             stock.stale.append(&mut waiting);
         }
         let is_stale = stock.stale.iter().any(|stale| stale.runtime == id);
@@ -431,9 +424,9 @@ impl Pool {
 
     /// Drives every idle stale runtime once. Not for a tokio context.
     fn sweep(self: &Arc<Self>, clock: &Clock) {
-        let stale: HashSet<Id> = self.stock().stale.iter().map(|stale| stale.runtime).collect();
+        let stale: HashSet<Id> = self.stock.lock().stale.iter().map(|stale| stale.runtime).collect();
         for runtime in stale {
-            let mut stock = self.stock();
+            let mut stock = self.stock.lock();
             let Some(place) = stock.place(runtime) else { continue };
             let idle = stock.idle.remove(place);
             drop(stock);
@@ -443,7 +436,7 @@ impl Pool {
 
     /// Has a thread drive the stale runtimes until none is left, unless one does.
     fn close_later(self: &Arc<Self>, clock: &Clock) {
-        let mut stock = self.stock();
+        let mut stock = self.stock.lock();
         if stock.stale.is_empty() || mem::replace(&mut stock.closing, true) {
             return;
         }
@@ -455,7 +448,7 @@ impl Pool {
                 thread::park_timeout(pause);
                 pause = PAUSE_MOST.min(pause * 2);
                 pool.sweep(&clock);
-                let mut stock = pool.stock();
+                let mut stock = pool.stock.lock();
                 stock.closing = !stock.stale.is_empty();
                 if !stock.closing {
                     return;
@@ -463,7 +456,7 @@ impl Pool {
             }
         };
         if let Err(error) = thread::Builder::new().name("redlock-close".to_owned()).spawn(closes) {
-            self.stock().closing = false;
+            self.stock.lock().closing = false;
             log!(THREAD_MISSING, %error, "no thread to close connections; the next blocking call closes them");
         }
     }
@@ -513,9 +506,9 @@ impl Drop for Driven<'_> {
 /// Closes a dropped node set's connections on these runtimes. Returns at once, even in a tokio context.
 pub(crate) fn close(pool: &Arc<Pool>, clock: &Clock, dropped: impl IntoIterator<Item = (Id, WeakConnections)>) {
     let mut over = Vec::new();
-    let mut stock = pool.stock();
+    let mut stock = pool.stock.lock();
     for (runtime, connections) in dropped {
-        match pool.made().iter_mut().find(|made| made.runtime == runtime) {
+        match pool.made.lock().iter_mut().find(|made| made.runtime == runtime) {
             Some(made) => made.sets = made.sets.saturating_sub(1),
             None => continue,
         }
@@ -556,7 +549,7 @@ mod tests {
 
     /// Returns the number of runtimes, of idle ones and of stale ones.
     fn counts(pool: &Pool) -> (usize, usize, usize) {
-        let (stock, made) = (pool.stock(), pool.made());
+        let (stock, made) = (pool.stock.lock(), pool.made.lock());
         (made.len(), stock.idle.len(), stock.stale.len())
     }
 
@@ -602,7 +595,7 @@ mod tests {
     fn in_a_runtime_another_thread_closes() {
         let pool = Arc::<Pool>::default();
         let runtime = call(&pool, 2, |_| ());
-        let spawned = pool.stock().idle[0].runtime.spawn(async { tokio::task::yield_now().await });
+        let spawned = pool.stock.lock().idle[0].runtime.spawn(async { tokio::task::yield_now().await });
         let context = Builder::new_current_thread().build().unwrap();
         context.block_on(async { close_idle(&pool, runtime) });
         harness::eventually("it was driven", || spawned.is_finished() && counts(&pool) == (1, 1, 0));
@@ -660,13 +653,13 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        let waits = pool.stock().idle[0].runtime.spawn(waits);
+        let waits = pool.stock.lock().idle[0].runtime.spawn(waits);
         close(&pool, &Clock::System, [(runtime, weak)]);
-        assert!(pool.stock().closing, "a thread goes on");
+        assert!(pool.stock.lock().closing, "a thread goes on");
         harness::eventually("it is idle between its turns", || counts(&pool) == (1, 1, 1));
         drop(answers);
         harness::eventually("it is over", || waits.is_finished() && counts(&pool) == (1, 1, 0));
-        harness::eventually("the thread has ended", || !pool.stock().closing);
+        harness::eventually("the thread has ended", || !pool.stock.lock().closing);
     }
 
     #[test]

@@ -14,13 +14,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use crate::sys::clock::{Clock, Moment};
+use crate::sys::mutex::Mutex;
 
 /// How long a call may take before another one is begun beside it: as long as a resolver waits for one name server.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -56,12 +57,6 @@ impl<K, T> fmt::Debug for SharedCalls<K, T> {
     }
 }
 
-impl<K, T> SharedCalls<K, T> {
-    fn calls(&self) -> MutexGuard<'_, BTreeMap<K, Calls<T>>> {
-        self.0.lock().expect("no panic while holding this")
-    }
-}
-
 impl<K: Ord + Clone + Send + 'static, T: Clone + Send + Sync + 'static> SharedCalls<K, T> {
     /// Returns the result of the call for `key`, which `work` makes unless one is under way. `None` if that panics, or the
     /// system gives no thread. Cancel safe.
@@ -77,7 +72,7 @@ impl<K: Ord + Clone + Send + 'static, T: Clone + Send + Sync + 'static> SharedCa
         now: Moment,
         work: impl FnOnce(Running<K, T>) + Send + 'static,
     ) -> watch::Receiver<Option<T>> {
-        let mut all = self.calls();
+        let mut all = self.0.lock();
         let none = Calls { under_way: 0, begun: now, awaited: None };
         let calls = all.entry(key.clone()).or_insert(none);
         if let Some(awaited) = &calls.awaited
@@ -106,7 +101,7 @@ impl<K: Ord, T> Running<K, T> {
 impl<K: Ord, T> Drop for Running<K, T> {
     /// Ends the call before anybody has its result: who asks after that begins another one.
     fn drop(&mut self) {
-        let mut all = self.calls.calls();
+        let mut all = self.calls.0.lock();
         let Some(calls) = all.get_mut(&self.key) else { return };
         calls.under_way -= 1;
         let is_last = calls.under_way == 0;
@@ -145,7 +140,7 @@ mod tests {
             let (begun, hangs) = (Arc::clone(&begun), Arc::clone(&hangs));
             calls.call(key, move |running| {
                 let number = begun.fetch_add(1, Ordering::Relaxed) + 1;
-                let _ = hangs.lock().unwrap().recv();
+                let _ = hangs.lock().recv();
                 running.end(number);
             })
         };
@@ -176,10 +171,10 @@ mod tests {
             let (begun, hangs) = (Arc::clone(&begun), Arc::clone(&hangs));
             let result = calls.join((), start.after(Duration::from_secs(seconds)), move |running| {
                 begun.fetch_add(1, Ordering::Relaxed);
-                let result = hangs.lock().unwrap().recv().unwrap();
+                let result = hangs.lock().recv().unwrap();
                 running.end(result);
             });
-            (result, calls.calls()[&()].under_way)
+            (result, calls.0.lock()[&()].under_way)
         };
         let mut first = join(0).0;
         // The patience is 5 s, then 10 s, then 20 s.
@@ -194,7 +189,7 @@ mod tests {
         for _ in 0..4 {
             go_on.send(8).unwrap();
         }
-        harness::eventually("nothing is kept", || calls.calls().is_empty());
+        harness::eventually("nothing is kept", || calls.0.lock().is_empty());
         assert_eq!(begun.load(Ordering::Relaxed), 5);
     }
 

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Folders and files of the crate's root, from the lowest to the highest. Each imports from its own folder and from
 /// what stands before it.
-const LAYERS: [&str; 15] = [
+const LAYERS: [&str; 16] = [
+    "texts",
     "error",
     "event",
     "sys",

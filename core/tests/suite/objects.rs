@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use harness::{Proxy, SLACK, Server, cluster, eventually, ran, this_test};
 use redlock::bindings::Stop;
+use redlock::bindings::calls::inspect;
 use redlock::bindings::completion_queue::{Completion, Queue, Taken};
-use redlock::bindings::inspect::inspect;
 use redlock::bindings::lock_object::{AbandonedHold, LockObject};
 use redlock::{Error, LostReason, Redlock, shutdown};
 
@@ -31,7 +31,7 @@ fn through<T>(result: Result<T, Stop<Infallible>>) -> Result<T, Error> {
 }
 
 fn acquire(lock: &Arc<LockObject>) -> Result<(), Error> {
-    through(lock.acquire(None, Some(never)))
+    through(lock.acquire(None, || Ok(()), Some(never)))
 }
 
 fn release(lock: &LockObject) -> Result<(), Error> {
@@ -89,7 +89,7 @@ fn an_object_is_one_holder() {
     }
     acquire(&lock).unwrap();
     assert_eq!(code(acquire(&lock)), "already_held");
-    assert_eq!(code(through(other.acquire(Some(Some(Duration::ZERO)), Some(never)))), "timeout");
+    assert_eq!(code(through(other.acquire(Some(Some(Duration::ZERO)), || Ok(()), Some(never)))), "timeout");
     assert!(lock.held() && lock.remaining() > Duration::ZERO && !other.held() && !lock.fresh().held());
     through(lock.extend(Some(Duration::from_secs(30)), Some(never))).unwrap();
     assert!(lock.remaining() > Duration::from_secs(20));
@@ -211,6 +211,7 @@ fn an_interrupted_wait_ends_at_once_and_leaves_no_key() {
     let mut asked = 0;
     let interrupted = lock.acquire(
         None,
+        || Ok(()),
         Some(|| {
             asked += 1;
             if asked < 4 { Ok(()) } else { Err("interrupted") }
@@ -233,7 +234,8 @@ fn an_acquire_interrupted_before_its_answer_leaves_no_key() {
     acquire(&lock).unwrap();
     release(&lock).unwrap();
     proxy.hold_replies();
-    let interrupted = lock.acquire(None, Some(|| if server.get("foo").is_some() { Err(()) } else { Ok(()) }));
+    let interrupted =
+        lock.acquire(None, || Ok(()), Some(|| if server.get("foo").is_some() { Err(()) } else { Ok(()) }));
     assert!(matches!(interrupted, Err(Stop::Interrupted(()))), "{interrupted:?}");
     proxy.let_go();
     eventually("the key is deleted", || server.get("foo").is_none());
@@ -269,14 +271,14 @@ fn an_interrupted_call_can_make_other_calls_while_it_waits() {
             if asked == 2 {
                 acquire(&other).unwrap();
                 through(other.extend(None, Some(never))).unwrap();
-                assert_eq!(through(inspect(&redlock, b"other", Some(never))).unwrap().holders, 1);
+                assert_eq!(through(inspect(&redlock, b"other").unwrap().drive(Some(never))).unwrap().holders, 1);
                 release(&other).unwrap();
                 match call {
                     "acquire" => eventually("it is executed", || server.get(call).is_some()),
                     "release" => eventually("it is executed", || server.get(call).is_none()),
                     _ => {}
                 }
-                let tried = through(same.acquire(Some(Some(Duration::ZERO)), Some(never)));
+                let tried = through(same.acquire(Some(Some(Duration::ZERO)), || Ok(()), Some(never)));
                 assert_eq!(tried.is_ok(), matches!(call, "release" | "inspect"), "{call}: {tried:?}");
                 if call == "acquire" || call == "wait" {
                     assert_eq!(code(acquire(&lock)), "already_held");
@@ -290,10 +292,10 @@ fn an_interrupted_call_can_make_other_calls_while_it_waits() {
             Ok::<_, Infallible>(())
         };
         match call {
-            "acquire" | "wait" => through(lock.acquire(None, Some(nested))).unwrap(),
+            "acquire" | "wait" => through(lock.acquire(None, || Ok(()), Some(nested))).unwrap(),
             "extend" => through(lock.extend(None, Some(nested))).unwrap(),
             "release" => through(lock.release(Some(nested))).unwrap(),
-            _ => drop(through(inspect(&silent, b"inspect", Some(nested))).unwrap()),
+            _ => drop(through(inspect(&silent, b"inspect").unwrap().drive(Some(nested))).unwrap()),
         }
         assert!(asked >= 2, "{call}: asked {asked} times");
         assert_eq!(lock.held(), !matches!(call, "release" | "inspect"), "{call}");
@@ -313,7 +315,7 @@ fn calls_go_through_the_queue() {
         assert!(matches!(queue.take(id), Ok(Taken::Completed)) && lock.held());
         assert!(matches!(queue.take(id), Ok(Taken::Cancelled)));
 
-        let id = queue.inspect(&redlock, b"foo").unwrap();
+        let id = queue.start(inspect(&redlock, b"foo").unwrap()).unwrap();
         assert!(matches!(finish(&queue, &woken, id), Ok(Taken::View(view)) if view.nodes.len() == servers.len()));
         let id = queue.extend(&lock, Some(Duration::from_secs(60))).unwrap();
         assert!(!ready(&queue, &woken, id), "there is nothing to take");
@@ -326,7 +328,7 @@ fn calls_go_through_the_queue() {
         assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Completed)));
         assert_eq!(queue.extend(&lock, None).unwrap_err().code(), "not_held");
         assert_eq!(queue.release(&lock.fresh()).unwrap_err().code(), "not_held");
-        assert_eq!(queue.inspect(&redlock, b"").unwrap_err().code(), "invalid_argument");
+        assert_eq!(inspect(&redlock, b"").unwrap_err().code(), "invalid_argument");
     }
 }
 
@@ -597,7 +599,7 @@ fn the_clean_up_of_an_interrupted_call_is_on_its_way_when_it_returns() {
         let lock = object(&redlock, "foo");
         acquire(&lock).unwrap();
         release(&lock).unwrap();
-        assert!(lock.acquire(None, Some(|| Err(()))).is_err());
+        assert!(lock.acquire(None, || Ok(()), Some(|| Err(()))).is_err());
         // Nobody drives the connection any more, and the background does not give it up for 20 s.
         thread::sleep(Duration::from_millis(100));
         std::process::exit(0);

@@ -1,5 +1,6 @@
 //! What one process of a simulation can reach.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -11,8 +12,10 @@ use super::{Leg, Network};
 use crate::address::Target;
 use crate::net::failure::Failure;
 use crate::net::node::cluster::servers::ServerAccess;
+use crate::net::node::event::EventSink;
+use crate::net::node::identity::{Role, ServerInfo};
 use crate::net::node::sentinels::{SentinelAccess, Sentinels};
-use crate::net::node::simulated::answers::{Answer, SimulatedSentinels, SimulatedServers, SimulatedWire};
+use crate::net::node::simulated::answers::{Answer, SimulatedLink, SimulatedSentinels, SimulatedServers};
 use crate::net::node::simulated::{SimulatedNode, SimulatedSockets};
 use crate::protocol::cluster::{Standing, Told};
 use crate::protocol::place::Place;
@@ -49,12 +52,10 @@ impl Sockets {
 }
 
 impl SimulatedSockets for Sockets {
-    fn node(&self, target: &Target, sentinels: Option<&Arc<Sentinels>>) -> Option<SimulatedNode> {
+    fn node(&self, target: &Target, sentinels: Option<&Arc<Sentinels>>) -> Option<Arc<dyn SimulatedNode>> {
         match target {
-            Target::Memory { name } | Target::Tcp { host: name, .. } => {
-                Some(SimulatedNode::Server(Arc::new(self.server(name)?)))
-            }
-            _ => Some(SimulatedNode::Primary(Arc::clone(sentinels?), Arc::new(self.clone()))),
+            Target::Memory { name } | Target::Tcp { host: name, .. } => Some(Arc::new(self.server(name)?)),
+            _ => Some(Arc::new(Primary { sentinels: Arc::clone(sentinels?), sockets: self.clone() })),
         }
     }
 
@@ -68,9 +69,38 @@ impl SimulatedSockets for Sockets {
         let group = number.checked_sub(1).filter(|group| *group < self.groups.len())?;
         Some(SentinelAccess::Simulated(Arc::new(Group { sockets: self.clone(), group })))
     }
+}
 
-    fn wire(&self, place: &Place) -> Option<Arc<dyn SimulatedWire>> {
-        Some(Arc::new(self.server(&place.host)?))
+/// The server that sentinels name.
+struct Primary {
+    sentinels: Arc<Sentinels>,
+    sockets: Sockets,
+}
+
+impl fmt::Debug for Primary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Primary")
+    }
+}
+
+impl SimulatedNode for Primary {
+    fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        Some(&self.sentinels)
+    }
+
+    /// Connects as the node of a server does.
+    fn connect(&self, events: Option<EventSink>) -> Answer<(Arc<dyn SimulatedLink>, ServerInfo)> {
+        let (sentinels, sockets) = (Arc::clone(&self.sentinels), self.sockets.clone());
+        Box::pin(async move {
+            let place = sentinels.primary().await?;
+            let wire = sockets.server(&place.host).ok_or_else(|| Failure::Unreachable("no such server".into()))?;
+            let (link, server_info) = wire.connect(events).await?;
+            if server_info.identity.role == Role::Replica {
+                sentinels.doubt();
+                return Err(Failure::Unreachable("the server that its sentinels name as primary is a replica".into()));
+            }
+            Ok((link, server_info))
+        })
     }
 }
 

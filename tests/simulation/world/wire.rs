@@ -1,5 +1,6 @@
 //! The connections between processes and nodes of a simulation.
 
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,7 +16,9 @@ use super::{Fate, Leg};
 use crate::net::failure::Failure;
 use crate::net::node::event::{EventSink, NodeEvent};
 use crate::net::node::identity::{Identity, Lacks, Role, ServerInfo};
-use crate::net::node::simulated::answers::{Answer, SimulatedLink, SimulatedWire};
+use crate::net::node::sentinels::Sentinels;
+use crate::net::node::simulated::SimulatedNode;
+use crate::net::node::simulated::answers::{Answer, SimulatedLink};
 use crate::net::node::way::{Eval, OpenSlot};
 use crate::protocol::cluster::{Standing, Told};
 use crate::protocol::request::{Reply, Request};
@@ -127,7 +130,17 @@ impl Wire {
     }
 }
 
-impl SimulatedWire for Wire {
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wire")
+    }
+}
+
+impl SimulatedNode for Wire {
+    fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        None
+    }
+
     fn connect(&self, events: Option<EventSink>) -> Answer<(Arc<dyn SimulatedLink>, ServerInfo)> {
         Box::pin(self.clone().record_info(events))
     }

@@ -24,7 +24,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -40,6 +40,7 @@ use crate::protocol::place::Place;
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::future::{join_all, notified_until};
 use crate::sys::log::log;
+use crate::sys::mutex::Mutex;
 
 /// How long one server is asked alone.
 const HEAD_START: Duration = Duration::from_millis(250);
@@ -109,7 +110,7 @@ impl Cluster {
         spawn: impl Fn(Task) + Send + Sync + 'static,
         quarantine: impl Fn(&Address) + Send + Sync + 'static,
     ) -> Option<Arc<Self>> {
-        let Target::Cluster { seeds, .. } = address.target() else { return None };
+        let Target::Cluster { seeds, .. } = &address.target else { return None };
         Some(Arc::new(Self {
             seeds: seeds.iter().map(|(host, port)| Place { host: host.clone(), port: *port }).collect(),
             servers,
@@ -125,13 +126,9 @@ impl Cluster {
         }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while holding this")
-    }
-
     /// Tells `follower` of every change from now on.
     pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
-        let followers = &mut self.state().followers;
+        let followers = &mut self.state.lock().followers;
         followers.retain(|follower| follower.strong_count() > 0);
         followers.push(follower);
     }
@@ -142,7 +139,7 @@ impl Cluster {
         if mapped != Moment::default() && self.clock.now() >= mapped.after(OLD) {
             self.ask_soon();
         }
-        self.state().map.primary(slot).cloned()
+        self.state.lock().map.primary(slot).cloned()
     }
 
     /// Returns the address of a server of this cluster.
@@ -157,12 +154,12 @@ impl Cluster {
 
     /// Returns the first slots of all ranges of slots that have one primary, or none.
     pub(crate) fn starts(&self) -> Vec<u16> {
-        self.state().map.starts().collect()
+        self.state.lock().map.starts().collect()
     }
 
     /// Returns all primaries that have slots.
     pub(crate) fn primaries(&self) -> Vec<Place> {
-        self.state().map.primaries().into_iter().cloned().collect()
+        self.state.lock().map.primaries().into_iter().cloned().collect()
     }
 
     /// Waits for a map that is asked for from now on. Cancel safe.
@@ -172,7 +169,7 @@ impl Cluster {
     /// The reason why the servers do not tell a map.
     pub(crate) async fn map_anew(self: &Arc<Self>) -> Result<(), Failure> {
         let seen = {
-            let mut guard = self.state();
+            let mut guard = self.state.lock();
             let state = &mut *guard;
             // What it told is not enough.
             state.doubted.clone_from(&state.teller);
@@ -180,7 +177,7 @@ impl Cluster {
         };
         self.ask_soon();
         notified_until(&self.changed, || {
-            let state = self.state();
+            let state = self.state.lock();
             (state.askings != seen).then(|| state.failure.clone().map_or(Ok(()), Err))
         })
         .await
@@ -188,14 +185,14 @@ impl Cluster {
 
     /// Has the map asked for again, because something is wrong with the server at `place`.
     pub(crate) fn doubt(self: &Arc<Self>, place: &Place) {
-        self.state().doubted = Some(place.clone());
+        self.state.lock().doubted = Some(place.clone());
         self.ask_soon();
     }
 
     /// Records that a server has sent a request for `slot` to `place`.
     pub(crate) fn moved(self: &Arc<Self>, slot: u16, place: &Place) {
         let is_news = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.named = Some(place.clone());
             state.map.primaries().contains(&place) && state.map.correct(slot, place, self.clock.now())
         };
@@ -206,7 +203,7 @@ impl Cluster {
     }
 
     fn tell_followers(&self) {
-        let followers = self.state().followers.clone();
+        let followers = self.state.lock().followers.clone();
         followers.iter().filter_map(Weak::upgrade).for_each(Follower::changed);
     }
 
@@ -221,7 +218,7 @@ impl Cluster {
 
     /// Returns the servers to ask, in order.
     fn candidates(&self) -> Vec<Place> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let (named, doubted) = (state.named.take(), state.doubted.take());
         let known = state.map.primaries().into_iter().cloned();
         let mut candidates: Vec<Place> = Vec::new();
@@ -242,7 +239,7 @@ impl Cluster {
         let (teller, told) = match told {
             Ok(told) => told,
             Err(failure) => {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 state.failure = state.map.primaries().is_empty().then_some(failure);
                 return;
             }
@@ -258,7 +255,7 @@ impl Cluster {
             }
         }
         let is_news = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.failure = None;
             state.teller = Some(teller);
             state.map.replace(&told, self.clock.now())
@@ -272,7 +269,7 @@ impl Cluster {
     /// Returns the servers that may have been promoted, each with those that had its slots before: it is a new primary, or
     /// one of those is not a primary any more. The first map has none of them.
     fn taken(&self, told: &[Told]) -> Vec<(Place, Vec<Place>)> {
-        let state = self.state();
+        let state = self.state.lock();
         let before: BTreeSet<_> = state.map.primaries().into_iter().collect();
         if before.is_empty() {
             return Vec::new();
@@ -320,7 +317,7 @@ impl Inquiry {
             let asked = cluster.clock.now();
             let told = cluster.ask(cluster.candidates()).await;
             cluster.record(told).await;
-            cluster.state().askings += 1;
+            cluster.state.lock().askings += 1;
             cluster.changed.notify_waiters();
             cluster.clock.sleep_until(asked.after(REST)).await;
             if cluster.is_wanted.load(Ordering::SeqCst) {
@@ -341,7 +338,7 @@ impl Drop for Inquiry {
     fn drop(&mut self) {
         if !self.is_over {
             self.cluster.is_asking.store(false, Ordering::SeqCst);
-            let mut state = self.cluster.state();
+            let mut state = self.cluster.state.lock();
             state.askings += 1;
             if state.map.primaries().is_empty() {
                 state.failure = Some(Failure::Unreachable("its cluster was not asked for its map".into()));
@@ -486,7 +483,7 @@ mod tests {
         let other = Place { host: "127.0.0.1".into(), port: 1 };
         cluster.moved(7, &other);
         assert_eq!(cluster.primary(7), primary);
-        cluster.state().map.correct(9, &other, Clock::System.now());
+        cluster.state.lock().map.correct(9, &other, Clock::System.now());
         cluster.moved(7, &other);
         assert_eq!((cluster.primary(7), cluster.primary(8)), (Some(other), primary));
     }

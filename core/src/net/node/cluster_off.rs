@@ -1,13 +1,14 @@
 //! Clusters in a build without the feature `cluster`: there are none, and no address lists one.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, Ready};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
 use self::servers::ServerAccess;
 use crate::address::Address;
 use crate::error::Error;
+use crate::net::absent::absent;
 use crate::net::failure::Failure;
 use crate::net::tls::Tls;
 use crate::protocol::place::Place;
@@ -33,40 +34,16 @@ impl Cluster {
         match servers {}
     }
 
-    pub(crate) fn follow(&self, _: Weak<dyn Follower>) {
-        match *self {}
-    }
-
-    pub(crate) fn primary(self: &Arc<Self>, _: u16) -> Option<Place> {
-        match **self {}
-    }
-
-    pub(crate) fn address_of(&self, _: &Place) -> Address {
-        match *self {}
-    }
-
-    pub(super) fn tls_to(&self, _: &str) -> Result<Option<Arc<Tls>>, Error> {
-        match *self {}
-    }
-
-    pub(crate) fn starts(&self) -> Vec<u16> {
-        match *self {}
-    }
-
-    pub(crate) fn primaries(&self) -> Vec<Place> {
-        match *self {}
-    }
-
-    pub(crate) async fn map_anew(self: &Arc<Self>) -> Result<(), Failure> {
-        match **self {}
-    }
-
-    pub(crate) fn doubt(self: &Arc<Self>, _: &Place) {
-        match **self {}
-    }
-
-    pub(crate) fn moved(self: &Arc<Self>, _: u16, _: &Place) {
-        match **self {}
+    absent! {
+        pub(crate) fn follow(Weak<dyn Follower>);
+        pub(crate) fn primary(u16) -> Option<Place>;
+        pub(crate) fn address_of(&Place) -> Address;
+        pub(super) fn tls_to(&str) -> Result<Option<Arc<Tls>>, Error>;
+        pub(crate) fn starts() -> Vec<u16>;
+        pub(crate) fn primaries() -> Vec<Place>;
+        pub(crate) fn map_anew() -> Ready<Result<(), Failure>>;
+        pub(crate) fn doubt(&Place);
+        pub(crate) fn moved(u16, &Place);
     }
 }
 

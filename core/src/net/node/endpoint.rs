@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::pace::Pace;
@@ -34,6 +34,7 @@ use crate::net::node::identity::{Identity, Lacks, ServerInfo, differs};
 use crate::protocol::quorum;
 use crate::sys::clock::Moment;
 use crate::sys::log::log;
+use crate::sys::mutex::Mutex;
 
 /// How long an endpoint is remembered after its last use.
 const KEPT: Duration = Duration::from_secs(24 * 3_600);
@@ -116,13 +117,9 @@ pub(crate) struct Remarks {
 }
 
 impl Endpoints {
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<Target, Arc<Endpoint>>> {
-        self.0.lock().expect("no panic while holding this")
-    }
-
     /// Returns the endpoint at `target`, which a node set names from `now` on.
     pub(crate) fn at(&self, target: &Target, lasting: bool, now: Moment) -> Arc<Endpoint> {
-        let mut entries = self.entries();
+        let mut entries = self.0.lock();
         if let Some(endpoint) = entries.get(target) {
             endpoint.named(now);
             return Arc::clone(endpoint);
@@ -141,7 +138,7 @@ impl Endpoints {
 
     /// Returns the endpoints that node sets name, with what they are called.
     pub(crate) fn in_use(&self) -> Vec<(String, Arc<Endpoint>)> {
-        let entries = self.entries();
+        let entries = self.0.lock();
         let named = entries.iter().filter(|(_, endpoint)| is_named(endpoint));
         named.map(|(target, endpoint)| (target.to_string(), Arc::clone(endpoint))).collect()
     }
@@ -149,7 +146,7 @@ impl Endpoints {
     /// Forgets endpoints that no node set names: lasting ones a day after their last use, others at once.
     pub(crate) fn forget(&self, now: Moment) {
         let is_kept = |endpoint: &Endpoint| endpoint.lasting && endpoint.last_use().after(KEPT) > now;
-        self.entries().retain(|_, endpoint| is_named(endpoint) || is_kept(endpoint));
+        self.0.lock().retain(|_, endpoint| is_named(endpoint) || is_kept(endpoint));
     }
 }
 
@@ -170,10 +167,6 @@ impl Endpoint {
             owing_since: AtomicU64::new(0),
             state: Mutex::default(),
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while holding this")
     }
 
     /// Records that a node set begins or ceases to name it.
@@ -232,35 +225,35 @@ impl Endpoint {
 
     /// Returns whether it reported its identity.
     pub(crate) fn is_known(&self) -> bool {
-        self.state().facts.identity.as_ref().is_some_and(|identity| !identity.run_id.is_empty())
+        self.state.lock().facts.identity.as_ref().is_some_and(|identity| !identity.run_id.is_empty())
     }
 
     /// Returns true once: its first caller warns that two nodes of a list are this server.
     pub(crate) fn first_warning_of_duplicate(&self) -> bool {
-        !mem::replace(&mut self.state().has_warned_of_duplicate, true)
+        !mem::replace(&mut self.state.lock().has_warned_of_duplicate, true)
     }
 
     pub(crate) fn facts(&self) -> Facts {
-        self.state().facts.clone()
+        self.state.lock().facts.clone()
     }
 
     /// Lets `follower` look whenever the facts have changed. The caller makes the first look after this.
     pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
-        let followers = &mut self.state().followers;
+        let followers = &mut self.state.lock().followers;
         followers.retain(|follower| follower.strong_count() > 0);
         followers.push(follower);
     }
 
     /// Has `user` renounce its connections whenever new ones lead to another server.
     pub(crate) fn used_by(&self, user: Weak<dyn User>) {
-        let users = &mut self.state().users;
+        let users = &mut self.state.lock().users;
         users.retain(|user| user.strong_count() > 0);
         users.push(user);
     }
 
     /// Has all users renounce their connections made before `since`: a later one leads to another server.
     pub(crate) fn replaced(&self, since: Moment) {
-        let users = self.state().users.clone();
+        let users = self.state.lock().users.clone();
         for user in users.iter().filter_map(Weak::upgrade) {
             user.replaced(self, since);
         }
@@ -270,7 +263,7 @@ impl Endpoint {
     /// forgotten since; all followers have looked then when this returns.
     pub(crate) fn record_identity(&self, identity: &Identity, now: Moment) -> Option<Remarks> {
         let followers = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             // A connection to the server before may still be in use.
             if state.is_moved || !state.facts.take(identity, Duration::ZERO, now, now) {
                 return None;
@@ -287,7 +280,7 @@ impl Endpoint {
     /// followers have looked when this returns.
     pub(crate) fn moved(&self, at: Moment) {
         let followers = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             // A new node set tells of a move again.
             if state.facts.changed_at >= Some(at) {
                 return;
@@ -306,7 +299,7 @@ impl Endpoint {
         let last_answer = self.last_answer();
         self.traffic.connected(server_info.evicts.is_some());
         let (remarks, followers) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let before = state.facts.clone();
             let is_changed = if mem::take(&mut state.is_moved) {
                 state.facts.identity = Some(server_info.identity.clone());
@@ -556,7 +549,7 @@ mod tests {
         };
         let is_known = |hours: u32| {
             endpoints.forget(at(hours));
-            endpoints.entries().contains_key(&place(1))
+            endpoints.0.lock().contains_key(&place(1))
         };
         meets(&|_| ());
         assert!(is_known(33) && !is_known(34), "a day after it was named");
@@ -572,7 +565,7 @@ mod tests {
         drop(again);
         drop(endpoints.at(&place(2), false, at(1_024)));
         assert!(is_known(1_024));
-        assert!(!endpoints.entries().contains_key(&place(2)), "a store in memory is gone with its clients");
+        assert!(!endpoints.0.lock().contains_key(&place(2)), "a store in memory is gone with its clients");
     }
 
     #[test]
@@ -582,7 +575,7 @@ mod tests {
         for number in 1..2 * MOST {
             drop(endpoints.at(&place(number), true, at(1).after(Duration::from_secs(number as u64))));
         }
-        let entries = endpoints.entries();
+        let entries = endpoints.0.lock();
         assert_eq!(entries.len(), MOST);
         assert!(entries.contains_key(&place(0)) && entries.contains_key(&place(2 * MOST - 1)));
         assert!(!entries.contains_key(&place(1)), "the one that was used longest ago");
@@ -638,7 +631,7 @@ mod tests {
 
     impl User for Renouncing {
         fn replaced(&self, _: &Endpoint, since: Moment) {
-            self.0.lock().unwrap().push(since);
+            self.0.lock().push(since);
         }
     }
 
@@ -651,6 +644,6 @@ mod tests {
         assert!(!is_another(replica(master("1", "a", false))) && !is_another(quiet(Role::Master)));
         assert!(is_another(master("2", "b", false)) && !is_another(master("2", "b", false)));
         endpoint.replaced(at(2));
-        assert_eq!(*user.0.lock().unwrap(), [at(2)]);
+        assert_eq!(*user.0.lock(), [at(2)]);
     }
 }

@@ -10,7 +10,7 @@
 //! looked, whichever connection reported the change first.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::endpoint::{Endpoint, Facts, Follower, Remarks};
@@ -19,6 +19,7 @@ use crate::net::node::identity::{Identity, Role, ServerInfo};
 use crate::protocol::quorum::{self, NodeMask};
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::log::log;
+use crate::sys::mutex::Mutex;
 
 /// The health of a set of nodes.
 #[derive(Debug)]
@@ -60,10 +61,6 @@ impl Health {
         }
         health.look();
         health
-    }
-
-    fn verdicts(&self) -> MutexGuard<'_, Vec<Verdict>> {
-        self.verdicts.lock().expect("no panic while holding this")
     }
 
     /// Returns the nodes that missed their last vote and have not answered since.
@@ -141,7 +138,7 @@ impl Health {
 
     /// Returns the duplicates without a warning so far, each with the node that has the vote.
     fn unsaid_duplicates(&self) -> Vec<(String, String)> {
-        let verdicts = self.verdicts();
+        let verdicts = self.verdicts.lock();
         let unsaid = |(node, verdict): (usize, &Verdict)| match verdict.standing {
             Some(Failure::Duplicate(other)) if self.endpoints[node].first_warning_of_duplicate() => {
                 Some((self.addresses[node].clone(), self.addresses[other].clone()))
@@ -156,7 +153,7 @@ impl Health {
         if !self.unusual.load(Ordering::Acquire) {
             return NodeMask::all(self.addresses.len());
         }
-        let verdicts = self.verdicts();
+        let verdicts = self.verdicts.lock();
         let usable = |node: &usize| {
             let verdict = &verdicts[*node];
             verdict.standing.is_none() && verdict.quarantine_end(restart_delay).is_none_or(|end| end <= now)
@@ -169,7 +166,7 @@ impl Health {
         if !self.unusual.load(Ordering::Acquire) {
             return None;
         }
-        let verdicts = self.verdicts();
+        let verdicts = self.verdicts.lock();
         let verdict = &verdicts[node];
         verdict.standing.clone().or_else(|| {
             let end = verdict.quarantine_end(restart_delay)?;
@@ -180,7 +177,8 @@ impl Health {
     /// Returns when enough quarantines will have ended for a quorum; `None` if too few nodes can vote.
     pub(crate) fn quorum_at(&self, restart_delay: Duration) -> Option<Moment> {
         let mut ends: Vec<Moment> = self
-            .verdicts()
+            .verdicts
+            .lock()
             .iter()
             .filter(|verdict| verdict.standing.is_none())
             .map(|verdict| verdict.quarantine_end(restart_delay).unwrap_or_default())
@@ -192,13 +190,13 @@ impl Health {
     /// Returns the number of different servers behind the addresses, as far as known.
     pub(crate) fn distinct(&self) -> usize {
         let is_other = |verdict: &&Verdict| !matches!(verdict.standing, Some(Failure::Duplicate(_)));
-        self.verdicts().iter().filter(is_other).count()
+        self.verdicts.lock().iter().filter(is_other).count()
     }
 }
 
 impl Follower for Health {
     fn look(&self) {
-        let mut verdicts = self.verdicts();
+        let mut verdicts = self.verdicts.lock();
         let facts: Vec<Facts> = self.endpoints.iter().map(|endpoint| endpoint.facts()).collect();
         let verdict = |node| Verdict { standing: standing(&facts, node), changed_at: facts[node].changed_at };
         *verdicts = (0..facts.len()).map(verdict).collect();
@@ -255,7 +253,7 @@ mod tests {
     fn health(endpoints: &Endpoints, urls: &[&str]) -> Arc<Health> {
         let node = |url: &&str| {
             let address = Address::parse(url).unwrap();
-            (endpoints.at(address.target(), true, NOW), address.to_string())
+            (endpoints.at(&address.target, true, NOW), address.to_string())
         };
         Health::new(urls.iter().map(node), Clock::System)
     }
@@ -324,7 +322,7 @@ mod tests {
 
     impl Follower for Spy {
         fn look(&self) {
-            let Some(set) = self.0.lock().unwrap().upgrade() else { return };
+            let Some(set) = self.0.lock().upgrade() else { return };
             drop(set.record_info(0, &run("2", Role::Master), NOW));
             assert!(counts(&set) == [false], "a set that was told of the restart by a connection of its own");
             self.1.fetch_add(1, Ordering::Relaxed);
@@ -334,11 +332,11 @@ mod tests {
     #[test]
     fn a_set_goes_by_what_its_own_connection_told_before_the_first_one_to_tell_it_is_done() {
         let (endpoints, spy) = (Endpoints::default(), Arc::new(Spy::default()));
-        let target = Address::parse("redis://a").unwrap().target().clone();
+        let target = Address::parse("redis://a").unwrap().target.clone();
         endpoints.at(&target, true, NOW).follow(Arc::downgrade(&spy) as Weak<dyn Follower>);
         let (one, other) = (health(&endpoints, &["redis://a"]), health(&endpoints, &["redis://a/7"]));
         drop(one.record_info(0, &run("1", Role::Master), NOW));
-        *spy.0.lock().unwrap() = Arc::downgrade(&other);
+        *spy.0.lock() = Arc::downgrade(&other);
         drop(one.record_info(0, &run("2", Role::Master), NOW));
         assert_eq!(spy.1.load(Ordering::Relaxed), 1);
     }

@@ -16,12 +16,13 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::address::{Address, Target};
 use crate::protocol::name::Name;
 use crate::sys::log::log;
+use crate::sys::mutex::Mutex;
 
 /// The most lists remembered. Only those with clients may be more.
 const LISTS_MAX: usize = 64;
@@ -58,16 +59,12 @@ struct Names {
 }
 
 impl NodeLists {
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.0.lock().expect("no panic while holding this")
-    }
-
     /// Returns the list of these nodes, which a node set has from now on.
     pub(crate) fn of<'a>(&self, nodes: impl Iterator<Item = &'a Address>) -> Arc<NodeList> {
         let mut nodes: Vec<&Address> = nodes.collect();
-        nodes.sort_unstable_by_key(|address| (address.target(), address.db()));
-        let positions = nodes.iter().map(|address| (address.target().clone(), address.db())).collect::<Vec<_>>();
-        let mut entries = self.entries();
+        nodes.sort_unstable_by_key(|address| (&address.target, address.db));
+        let positions = nodes.iter().map(|address| (address.target.clone(), address.db)).collect::<Vec<_>>();
+        let mut entries = self.0.lock();
         if let Some(index) = entries.iter().position(|entry| entry.list.positions == positions) {
             // The oldest come first.
             let entry = entries.remove(index);
@@ -111,7 +108,7 @@ impl NodeLists {
 
     /// Returns the lists that used `name` too, each pair once.
     fn rivals(&self, list: &Arc<NodeList>, name: &Name) -> Vec<Arc<NodeList>> {
-        let mut entries = self.entries();
+        let mut entries = self.0.lock();
         let Some(own) = entries.iter().position(|entry| Arc::ptr_eq(&entry.list, list)) else { return Vec::new() };
         let name = hash(name);
         entries[own].names.add(name);
@@ -255,7 +252,7 @@ mod tests {
         for number in 0..2 * LISTS_MAX {
             drop(list(&lists, &["redis://a", &format!("redis://number-{number}")]));
         }
-        let entries = lists.entries();
+        let entries = lists.0.lock();
         assert_eq!(entries.len(), LISTS_MAX);
         assert!(entries.iter().any(|entry| Arc::ptr_eq(&entry.list, &live)), "its client lives");
         assert!(entries.iter().all(|entry| entry.rivals.len() < LISTS_MAX));

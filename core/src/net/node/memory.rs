@@ -15,7 +15,7 @@ mod testing;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::net::failure::Failure;
@@ -25,6 +25,7 @@ use crate::protocol::request::{Action, FENCES, KeyState, Keys, Reply, Request, W
 use crate::protocol::token::Token;
 use crate::protocol::value::{Value, leading_digits, number};
 use crate::sys::clock::{Clock, Moment};
+use crate::sys::mutex::Mutex;
 
 pub(crate) use sorted_set::SortedSet;
 
@@ -420,7 +421,7 @@ pub(crate) struct MemoryNodes(Mutex<HashMap<String, Weak<Mutex<Shared>>>>);
 impl MemoryNodes {
     /// Returns the node with this name, made at its first use. It lives while a client names it.
     pub(crate) fn named(&self, name: &str) -> MemoryNode {
-        let mut nodes = self.0.lock().expect("no panic while holding this");
+        let mut nodes = self.0.lock();
         nodes.retain(|_, store| store.strong_count() > 0);
         if let Some(store) = nodes.get(name).and_then(Weak::upgrade) {
             return MemoryNode(store, name.into());
@@ -463,7 +464,7 @@ pub(crate) struct Line {
 impl MemoryConnection {
     /// Calls `look` with the store and the time on its clock; fails while the node refuses requests.
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut Store, u64) -> T) -> Result<T, Failure> {
-        let mut shared = self.shared.lock().expect("no panic while holding this");
+        let mut shared = self.shared.lock();
         if shared.unavailable {
             return Err(Failure::of_code("TESTDOWN"));
         }
@@ -472,7 +473,7 @@ impl MemoryConnection {
     }
 
     pub(crate) fn call(&self, request: &Request) -> Result<Reply, Failure> {
-        let mut shared = self.shared.lock().expect("no panic while holding this");
+        let mut shared = self.shared.lock();
         if shared.unavailable {
             // An answer, and not a broken connection: after one of those a node is left alone for a moment.
             return Err(Failure::of_code("TESTDOWN"));
@@ -546,7 +547,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&one.0, &other.0));
         drop(one);
         nodes.named("third");
-        let mut left: Vec<String> = nodes.0.lock().unwrap().keys().cloned().collect();
+        let mut left: Vec<String> = nodes.0.lock().keys().cloned().collect();
         left.sort_unstable();
         assert_eq!(left, ["other", "third"]);
     }
@@ -557,7 +558,7 @@ mod tests {
         let count = Arc::clone(&told);
         let events = EventSink::new(true, move |heard| {
             assert!(matches!(heard, NodeEvent::Changed(b"foo")), "{heard:?}");
-            *count.lock().unwrap() += 1;
+            *count.lock() += 1;
         });
         (node.connect(&Clock::System, Some(events)), told)
     }
@@ -575,8 +576,8 @@ mod tests {
         let fence_ttl = ttl * 2;
         let (slack, label) = (Duration::ZERO, Arc::from(""));
         let acquire = Action::Acquire { ttl, proposal: 1, slack, fence_ttl, label, wants: None };
-        let counts = || (*told.lock().unwrap(), *told_too.lock().unwrap());
-        let armed = || node.0.lock().unwrap().armed.get(&*keys.lock).map_or(0, Vec::len);
+        let counts = || (*told.lock(), *told_too.lock());
+        let armed = || node.0.lock().armed.get(&*keys.lock).map_or(0, Vec::len);
 
         assert!(ask(&deaf, acquire.clone()).changes());
         for reads in [&one, &two, &deaf, &one] {

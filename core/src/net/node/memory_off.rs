@@ -1,5 +1,6 @@
 //! Nodes in memory in a build without the feature `memory`: there are none, and no address names one.
 
+use crate::net::absent::absent;
 use crate::net::failure::Failure;
 use crate::net::node::event::EventSink;
 use crate::net::node::identity::ServerInfo;
@@ -19,12 +20,9 @@ pub(crate) enum MemoryConnection {}
 pub(crate) enum Store {}
 
 impl Store {
-    pub(crate) fn keys(&mut self, _: u64, _: &[u8]) -> Vec<Vec<u8>> {
-        match *self {}
-    }
-
-    pub(crate) fn text(&mut self, _: u64, _: &[u8]) -> Option<Vec<u8>> {
-        match *self {}
+    absent! {
+        pub(crate) fn keys(u64, &[u8]) -> Vec<Vec<u8>>;
+        pub(crate) fn text(u64, &[u8]) -> Option<Vec<u8>>;
     }
 }
 
@@ -36,12 +34,9 @@ impl MemoryNodes {
 }
 
 impl MemoryNode {
-    pub(crate) fn connect(&self, _: &Clock, _: Option<EventSink>) -> MemoryConnection {
-        match *self {}
-    }
-
-    pub(crate) fn server_info(&self) -> ServerInfo {
-        match *self {}
+    absent! {
+        pub(crate) fn connect(&Clock, Option<EventSink>) -> MemoryConnection;
+        pub(crate) fn server_info() -> ServerInfo;
     }
 }
 
@@ -50,11 +45,8 @@ impl MemoryConnection {
         match *self {}
     }
 
-    pub(crate) fn call(&self, _: &Request) -> Result<Reply, Failure> {
-        match *self {}
-    }
-
-    pub(super) fn reports_to(&self) -> Option<&EventSink> {
-        match *self {}
+    absent! {
+        pub(crate) fn call(&Request) -> Result<Reply, Failure>;
+        pub(super) fn reports_to() -> Option<&EventSink>;
     }
 }

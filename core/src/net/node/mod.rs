@@ -9,8 +9,6 @@ use crate::error::Error;
 use crate::net::failure::Failure;
 use crate::net::logins::Logins;
 use crate::net::progress::{Phase, Progress};
-use crate::protocol::diagnosis::cluster::ClusterFacts;
-use crate::protocol::diagnosis::server::Facts;
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::sys::clock::Clock;
 
@@ -31,7 +29,7 @@ pub(crate) mod memory;
 mod native_delete;
 pub(crate) mod pace;
 mod pipeline;
-mod probe;
+pub(crate) mod probe;
 mod redis;
 mod refusal;
 mod replies;
@@ -67,7 +65,7 @@ pub(crate) enum Node {
     /// A store in this process.
     Memory(memory::MemoryNode),
     /// A node of a simulation.
-    Simulated(SimulatedNode),
+    Simulated(Arc<dyn SimulatedNode>),
 }
 
 impl Node {
@@ -81,7 +79,7 @@ impl Node {
         sentinels: Option<Arc<Sentinels>>,
         cluster: Option<Arc<Cluster>>,
     ) -> Result<Self, Error> {
-        Ok(match (address.target(), cluster) {
+        Ok(match (&address.target, cluster) {
             (Target::Cluster { .. }, Some(cluster)) => Self::Cluster(cluster),
             (Target::Tcp { host, .. }, Some(cluster)) => {
                 Self::Redis(Box::new(redis::RedisNode::with_tls(address, logins, None, cluster.tls_to(host)?)))
@@ -190,7 +188,7 @@ impl Connection {
 
     /// Takes what the node told of itself with the last extension, if it was asked.
     pub(crate) fn take_told(&self) -> Option<Identity> {
-        if let Self::Redis(connection) = self { connection.take_told() } else { None }
+        self.to_server()?.take_told()
     }
 
     /// Returns the receiver of the changes that the node reports on this connection, if it reports any.
@@ -202,36 +200,9 @@ impl Connection {
         }
     }
 
-    /// Asks what the server can do; `None` for a node in this process. `key` belongs to this probe alone.
-    pub(crate) async fn probe(&self, key: &str, clock: &Clock) -> Result<Option<Facts>, Failure> {
-        let Self::Redis(connection) = self else { return Ok(None) };
-        probe::probe(connection, key, clock).await.map(Some)
-    }
-
-    /// Asks what the server tells of its cluster; `None` for a node in this process.
-    pub(crate) async fn probe_cluster(&self) -> Option<ClusterFacts> {
-        let Self::Redis(connection) = self else { return None };
-        Some(probe::cluster(connection).await)
-    }
-
-    /// Writes the key of a probe, which expires soon.
-    pub(crate) async fn write_probe(&self, key: &str) {
-        if let Self::Redis(connection) = self {
-            probe::write(connection, key).await;
-        }
-    }
-
-    /// Returns the numbers of the keys of probes that the server has.
-    pub(crate) async fn existing_probes(&self, keys: &[String]) -> Vec<usize> {
-        let Self::Redis(connection) = self else { return Vec::new() };
-        probe::existing(connection, keys).await
-    }
-
-    /// Deletes the key of a probe.
-    pub(crate) async fn delete_probe(&self, key: &str) {
-        if let Self::Redis(connection) = self {
-            probe::delete(connection, key).await;
-        }
+    /// Returns the connection to a server, for a diagnosis; `None` for a node in this process.
+    pub(crate) fn to_server(&self) -> Option<&redis::RedisConnection> {
+        if let Self::Redis(connection) = self { Some(connection) } else { None }
     }
 
     /// Asks for some of the keys that begin with `prefix`, from `cursor` on, and has the server look at about `count`
@@ -264,7 +235,7 @@ impl Connection {
 
     /// Sends a provider's newest login, if there is one; see [`redis::RedisConnection::log_in`].
     pub(crate) fn log_in(&self) {
-        if let Self::Redis(connection) = self {
+        if let Some(connection) = self.to_server() {
             connection.log_in();
         }
     }

@@ -25,7 +25,7 @@
 //! locked only for the decision, never on the way of a request.
 
 use std::mem;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -35,6 +35,7 @@ use crate::address::Address;
 use crate::net::failure::Failure;
 use crate::protocol::backoff;
 use crate::sys::clock::Moment;
+use crate::sys::mutex::Mutex;
 
 /// The interval of connects to a troubled node: twenty a second.
 pub(crate) const GAP: Duration = Duration::from_millis(50);
@@ -58,7 +59,7 @@ pub(crate) enum Leave {
 
 /// The knowledge about connects to one node.
 #[derive(Debug, Default)]
-struct Record {
+pub(crate) struct Record {
     /// The last failure, while the node is in trouble because of one.
     failure: Option<(Failure, Moment)>,
     /// The address that got it, if another one may not get it.
@@ -93,7 +94,8 @@ enum Outage {
 }
 
 impl Record {
-    fn ask(&mut self, who: &Address, now: Moment, urgent: bool) -> Leave {
+    /// Asks for leave to connect as `who`. A connect is `urgent` if a quorum needs it.
+    pub(crate) fn ask(&mut self, who: &Address, now: Moment, urgent: bool) -> Leave {
         if self.troubled && !urgent && now < self.retry_at && self.failure.is_none() {
             return Leave::Refused(Failure::Closed);
         }
@@ -146,11 +148,13 @@ impl Record {
         failure
     }
 
-    fn worked(&mut self) {
+    /// Records that the first request on a connection was answered.
+    pub(crate) fn worked(&mut self) {
         (self.failures, self.ended_early) = (0, None);
     }
 
-    fn ended(&mut self, made: Moment, now: Moment) {
+    /// Records the end of a connection, `made` then, that worked.
+    pub(crate) fn ended(&mut self, made: Moment, now: Moment) {
         if now < made.after(BRIEF) {
             self.apart_until = now.after(BRIEF);
         }
@@ -159,7 +163,8 @@ impl Record {
         }
     }
 
-    fn failed_early(&mut self, who: &Address, made: Moment, failure: Failure, now: Moment, unit: f64) {
+    /// Records the end of a connection, `made` then, that was asked but never worked.
+    pub(crate) fn failed_early(&mut self, who: &Address, made: Moment, failure: Failure, now: Moment, unit: f64) {
         self.ended(made, now);
         // An idle connection may have ended long before it was asked.
         if made < self.connected || now >= made.after(BRIEF) {
@@ -173,7 +178,8 @@ impl Record {
         self.ended_early.get_or_insert(now);
     }
 
-    fn ended_unasked(&mut self, made: Moment, now: Moment, unit: f64) {
+    /// Records the end of a connection, `made` then, that was never asked.
+    pub(crate) fn ended_unasked(&mut self, made: Moment, now: Moment, unit: f64) {
         self.ended(made, now);
         if now < made.after(BRIEF) {
             self.postpone(now, unit);
@@ -185,7 +191,8 @@ impl Record {
         *self = Self { began: self.began, outage: mem::take(&mut self.outage), ..Self::default() };
     }
 
-    fn begins_outage(&mut self, who: &Address, failure: &Failure) -> bool {
+    /// Records that `who` cannot connect. Returns whether an outage begins with that, which is to be reported.
+    pub(crate) fn begins_outage(&mut self, who: &Address, failure: &Failure) -> bool {
         match (&self.outage, failure.is_of_one_client()) {
             (Outage::None, true) => self.outage = Outage::OfOne(Box::new(who.clone())),
             (Outage::None | Outage::OfOne(_), false) => self.outage = Outage::OfAll,
@@ -194,7 +201,8 @@ impl Record {
         true
     }
 
-    fn ends_outage(&mut self, who: &Address) -> bool {
+    /// Records that `who` has connected. Returns whether an outage ends with that, which is to be reported.
+    pub(crate) fn ends_outage(&mut self, who: &Address) -> bool {
         let is_over = match &self.outage {
             Outage::None => false,
             Outage::OfOne(other) => **other == *who,
@@ -204,6 +212,11 @@ impl Record {
             self.outage = Outage::None;
         }
         is_over
+    }
+
+    /// Returns when a caller that is not urgent may have leave, if no change comes before.
+    pub(crate) fn leave_at(&self, now: Moment) -> Moment {
+        self.retry_at.max(now.after(GAP))
     }
 
     /// Keeps callers that are not urgent away, for longer each time.
@@ -222,13 +235,9 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    fn record(&self) -> MutexGuard<'_, Record> {
-        self.record.lock().expect("no panic while holding this")
-    }
-
-    /// Asks for leave to connect as `who`. A connect is `urgent` if a quorum needs it.
-    pub(crate) fn ask(&self, who: &Address, now: Moment, urgent: bool) -> Leave {
-        self.record().ask(who, now, urgent)
+    /// Returns the record, for what nobody waits for.
+    pub(crate) fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock()
     }
 
     /// Becomes ready when it is worth asking again before the time in [`Leave::Waits`].
@@ -253,41 +262,6 @@ impl Pace {
         let failure = self.record().failed(who, began, failure, now, unit);
         self.changed.notify_waiters();
         failure
-    }
-
-    /// Records that `who` cannot connect. Returns whether an outage begins with that, which is to be reported.
-    pub(crate) fn begins_outage(&self, who: &Address, failure: &Failure) -> bool {
-        self.record().begins_outage(who, failure)
-    }
-
-    /// Records that `who` has connected. Returns whether an outage ends with that, which is to be reported.
-    pub(crate) fn ends_outage(&self, who: &Address) -> bool {
-        self.record().ends_outage(who)
-    }
-
-    /// Records that the first request on a connection was answered.
-    pub(crate) fn worked(&self) {
-        self.record().worked();
-    }
-
-    /// Records the end of a connection, `made` then, that worked.
-    pub(crate) fn ended(&self, made: Moment, now: Moment) {
-        self.record().ended(made, now);
-    }
-
-    /// Records the end of a connection, `made` then, that was never asked.
-    pub(crate) fn ended_unasked(&self, made: Moment, now: Moment, unit: f64) {
-        self.record().ended_unasked(made, now, unit);
-    }
-
-    /// Records the end of a connection, `made` then, that was asked but never worked.
-    pub(crate) fn failed_early(&self, who: &Address, made: Moment, failure: Failure, now: Moment, unit: f64) {
-        self.record().failed_early(who, made, failure, now, unit);
-    }
-
-    /// Returns when a caller that is not urgent may have leave, if no change comes before.
-    pub(crate) fn retry_at(&self, now: Moment) -> Moment {
-        self.record().retry_at.max(now.after(GAP))
     }
 }
 
@@ -357,7 +331,7 @@ mod tests {
         let (pace, who) = (Pace::default(), who("redis://h"));
         for (millis, step) in steps {
             let now = at(*millis);
-            let asked = |urgent| pace.ask(&who, now, urgent);
+            let asked = |urgent| pace.record().ask(&who, now, urgent);
             let (seen, expected) = match *step {
                 Step::Goes => (asked(true), Leave::Granted),
                 Step::GoesIdly => (asked(false), Leave::Granted),
@@ -370,7 +344,7 @@ mod tests {
                     continue;
                 }
                 Step::Worked => {
-                    pace.worked();
+                    pace.record().worked();
                     continue;
                 }
                 Step::Moved => {
@@ -382,15 +356,15 @@ mod tests {
                     continue;
                 }
                 Step::Ended(made) => {
-                    pace.ended(at(made), now);
+                    pace.record().ended(at(made), now);
                     continue;
                 }
                 Step::EndedUnasked(made) => {
-                    pace.ended_unasked(at(made), now, 0.0);
+                    pace.record().ended_unasked(at(made), now, 0.0);
                     continue;
                 }
                 Step::EndedEarly(made) => {
-                    pace.failed_early(&who, at(made), refused(), now, 0.0);
+                    pace.record().failed_early(&who, at(made), refused(), now, 0.0);
                     continue;
                 }
             };
@@ -618,7 +592,7 @@ mod tests {
         assert_eq!(pace.failed(&who, at(0), Failure::HungUp, at(0), 0.0), Failure::HungUp);
         assert_eq!(pace.failed(&who, at(50), Failure::Full, at(50), 0.0), Failure::Full);
         assert_eq!(pace.failed(&who, at(100), Failure::HungUp, at(100), 0.0), Failure::Full);
-        assert_eq!(pace.ask(&who, at(100), true), Leave::Refused(Failure::Full));
+        assert_eq!(pace.record().ask(&who, at(100), true), Leave::Refused(Failure::Full));
         assert_eq!(pace.failed(&who, at(1050), Failure::HungUp, at(1050), 0.0), Failure::HungUp);
     }
 
@@ -627,14 +601,14 @@ mod tests {
         let (pace, wrong, right) = (Pace::default(), who("redis://:wrong@h"), who("redis://:right@h"));
         let forbidden = Failure::Forbidden("WRONGPASS".into());
         pace.failed(&wrong, at(0), forbidden.clone(), at(0), 0.0);
-        assert_eq!(pace.ask(&wrong, at(49), true), Leave::Refused(forbidden));
+        assert_eq!(pace.record().ask(&wrong, at(49), true), Leave::Refused(forbidden));
         for urgent in [true, false] {
-            assert_eq!(pace.ask(&right, at(49), urgent), Leave::Waits(at(50)));
+            assert_eq!(pace.record().ask(&right, at(49), urgent), Leave::Waits(at(50)));
         }
-        assert_eq!(pace.ask(&right, at(50), false), Leave::Granted);
+        assert_eq!(pace.record().ask(&right, at(50), false), Leave::Granted);
         // But an unreachable node is unreachable for every caller.
         pace.failed(&wrong, at(100), refused(), at(100), 0.0);
-        assert_eq!(pace.ask(&right, at(149), true), Leave::Refused(refused()));
+        assert_eq!(pace.record().ask(&right, at(149), true), Leave::Refused(refused()));
     }
 
     proptest! {
@@ -654,12 +628,12 @@ mod tests {
                     under_way.remove(0);
                     if made {
                         pace.connected(at(ends));
-                        pace.failed_early(&who, at(ends), refused(), at(ends), 0.5);
+                        pace.record().failed_early(&who, at(ends), refused(), at(ends), 0.5);
                     } else {
                         pace.failed(&who, at(began), refused(), at(ends), 0.5);
                     }
                 }
-                if pace.ask(&who, at(now), urgent) == Leave::Granted {
+                if pace.record().ask(&who, at(now), urgent) == Leave::Granted {
                     let (lasts, made) = lasts[went.len() % lasts.len()];
                     under_way.push((now + lasts, now, made));
                     went.push(now);
@@ -675,8 +649,8 @@ mod tests {
                 pace.failed(&who, at(i * 2000), refused(), at(i * 2000), unit);
             }
             let last = (failures - 1) * 2000;
-            prop_assert_eq!(pace.ask(&who, at(last + 49), false), Leave::Refused(refused()));
-            prop_assert_eq!(pace.ask(&who, at(last + 1000), false), Leave::Granted);
+            prop_assert_eq!(pace.record().ask(&who, at(last + 49), false), Leave::Refused(refused()));
+            prop_assert_eq!(pace.record().ask(&who, at(last + 1000), false), Leave::Granted);
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::sys::clock::Clock;
 const KEY_TTL: &str = "10000";
 
 /// Probes a server. `key` is free, and belongs to this probe alone.
-pub(super) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock) -> Result<Facts, Failure> {
+pub(crate) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock) -> Result<Facts, Failure> {
     let plan = connection.plan();
     let said = if plan.hello { Some(ask(connection, &["HELLO"]).await?) } else { None };
     let info = if plan.info {
@@ -66,7 +66,7 @@ pub(super) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock
 }
 
 /// Asks a server about its cluster.
-pub(super) async fn cluster(connection: &RedisConnection) -> ClusterFacts {
+pub(crate) async fn cluster(connection: &RedisConnection) -> ClusterFacts {
     // Redis 6.2 takes one name or pattern.
     let commands = [vec!["CLUSTER", "INFO"], vec!["CLUSTER", "NODES"], vec!["CONFIG", "GET", "cluster-*"]];
     let mut answers = connection.ask(&commands).await.into_iter();
@@ -83,19 +83,19 @@ pub(super) async fn cluster(connection: &RedisConnection) -> ClusterFacts {
 }
 
 /// Returns the numbers of the keys that exist.
-pub(super) async fn existing(connection: &RedisConnection, keys: &[String]) -> Vec<usize> {
+pub(crate) async fn existing(connection: &RedisConnection, keys: &[String]) -> Vec<usize> {
     let commands: Vec<_> = keys.iter().map(|key| vec!["GET", key]).collect();
     let answers = connection.ask(&commands).await;
     answers.iter().enumerate().filter(|(_, answer)| is_text(answer)).map(|(number, _)| number).collect()
 }
 
 /// Writes `key`, which expires soon.
-pub(super) async fn write(connection: &RedisConnection, key: &str) {
+pub(crate) async fn write(connection: &RedisConnection, key: &str) {
     connection.ask(&[vec!["SET", key, "1", "NX", "PX", KEY_TTL]]).await;
 }
 
 /// Deletes `key`.
-pub(super) async fn delete(connection: &RedisConnection, key: &str) {
+pub(crate) async fn delete(connection: &RedisConnection, key: &str) {
     connection.ask(&[vec!["DEL", key]]).await;
 }
 

@@ -11,8 +11,8 @@
 
 use std::fmt;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::{Cmd, PushKind, Value};
@@ -42,6 +42,7 @@ use crate::protocol::request::{Action, Reply, Request};
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::future::{begun, join_all};
 use crate::sys::log::log;
+use crate::sys::mutex::Mutex;
 use crate::sys::task::spawn;
 
 /// How long the answer to a login on a live connection is awaited. Without a limit, a silent server would keep a
@@ -87,7 +88,7 @@ impl Way {
                 progress.enter(Phase::Sentinels);
                 let place = sentinels.primary().await?;
                 let dialer = {
-                    let mut last = dialer.lock().expect("no panic while holding this");
+                    let mut last = dialer.lock();
                     dialer_to(place, tls.as_deref(), *keepalive, &mut last)?
                 };
                 dialer.dial(clock, progress).await
@@ -130,7 +131,7 @@ impl RedisNode {
         logins: Option<&Arc<Logins>>,
         sentinels: Option<Arc<Sentinels>>,
     ) -> Result<Self, Error> {
-        let tls = match (address.tls(), address.target()) {
+        let tls = match (address.tls(), &address.target) {
             (Some(options), Target::Tcp { host, .. }) => Some(Arc::new(Tls::new(options, host)?)),
             (Some(options), Target::Sentinel { sentinels, .. }) => Some(Arc::new(Tls::new(options, &sentinels[0].0)?)),
             _ => None,
@@ -148,15 +149,15 @@ impl RedisNode {
         Self {
             way: match sentinels {
                 Some(sentinels) => {
-                    Way::Primary { sentinels, tls, keepalive: address.keepalive(), dialer: Mutex::default() }
+                    Way::Primary { sentinels, tls, keepalive: address.keepalive, dialer: Mutex::default() }
                 }
-                None => Way::Server(Dialer::new(address.target().clone(), tls, address.keepalive())),
+                None => Way::Server(Dialer::new(address.target.clone(), tls, address.keepalive)),
             },
             logins: LoginSource::of(address, logins),
             address: address.clone(),
-            selection: (address.db() != 0).then(|| {
+            selection: (address.db != 0).then(|| {
                 let mut command = redis::cmd("SELECT");
-                command.arg(address.db());
+                command.arg(address.db);
                 command
             }),
             hearing_setup: Mutex::default(),
@@ -210,14 +211,14 @@ impl RedisNode {
         is_known: bool,
     ) -> Result<(RedisConnection, ServerInfo), Failure> {
         // RESP2 needs no HELLO, which some proxies refuse.
-        let hears = events.is_some() && self.address.protocol() != Some(2);
+        let hears = events.is_some() && self.address.protocol != Some(2);
         let setup = || {
             let setup = if hears { &self.hearing_setup } else { &self.plain_setup };
-            setup.lock().expect("no panic while holding this")
+            setup.lock()
         };
         let mut plan = setup().plan(now, is_known);
         let mut result = self.set_up(plan, login, events.clone(), (clock, progress), now).await;
-        if let (Err(Offence::Hello), true) = (&result, self.address.protocol() != Some(3)) {
+        if let (Err(Offence::Hello), true) = (&result, self.address.protocol != Some(3)) {
             setup().refused_hello(now);
             log!(NODE_REFUSES_HELLO, node = %self.address, "HELLO is refused: the end of a connection is noticed by the next request only");
             plan = setup().plan(now, is_known);
@@ -267,10 +268,10 @@ impl RedisNode {
         now: Moment,
     ) -> Result<(RedisConnection, ServerInfo), Offence> {
         // Who asks for RESP2 knows that waiters poll then.
-        let wants_notifications = events.as_ref().is_some_and(EventSink::tracks) && self.address.protocol() != Some(2);
-        let events = events.filter(|_| plan.hello && self.address.protocol() != Some(2));
+        let wants_notifications = events.as_ref().is_some_and(EventSink::tracks) && self.address.protocol != Some(2);
+        let events = events.filter(|_| plan.hello && self.address.protocol != Some(2));
         let watches = events.as_ref().is_some_and(EventSink::tracks);
-        let says_hello = events.is_some() || self.address.protocol() == Some(3);
+        let says_hello = events.is_some() || self.address.protocol == Some(3);
         let stream = self.way.stream(clock, progress).await.map_err(Offence::None)?;
         progress.enter(Phase::SetUp);
         let certificate = stream.certificate();
@@ -320,7 +321,7 @@ impl RedisNode {
         let ways = Arc::new(ConnectionState::new(&self.hashes, native_delete, clock, is_told));
         server_info.lacks.notifications = wants_notifications && !server_info.watched;
         {
-            let hashes = self.hashes.lock().expect("no panic while holding this");
+            let hashes = self.hashes.lock();
             server_info.lacks.hashes = hashes.are_missing();
             server_info.again = server_info.again.min(hashes.again(now));
         }
@@ -461,7 +462,7 @@ struct ConnectionState {
 
 impl ConnectionState {
     fn new(hashes: &Arc<Mutex<Hashes>>, native_delete: NativeDelete, clock: &Clock, is_told: bool) -> Self {
-        let are_left_out = hashes.lock().expect("no panic while holding this").are_left_out(clock.now());
+        let are_left_out = hashes.lock().are_left_out(clock.now());
         let way = if are_left_out { TEXT_ONLY } else { UNKNOWN };
         Self {
             scripts: std::array::from_fn(|_| AtomicU8::new(way)),
@@ -491,7 +492,7 @@ impl ConnectionState {
     /// Records what the server told.
     fn told(&self, answer: &Answer) {
         if let Ok(value @ (Value::BulkString(_) | Value::VerbatimString { .. })) = answer {
-            *self.told.lock().expect("no panic while holding this") = text(value).map(identity);
+            *self.told.lock() = text(value).map(identity);
         }
     }
 
@@ -504,7 +505,7 @@ impl ConnectionState {
         {
             return;
         }
-        let mut hashes = self.hashes.lock().expect("no panic while holding this");
+        let mut hashes = self.hashes.lock();
         match answer {
             Ok(_) => hashes.answered(),
             Err(_) => hashes.hung_up(self.clock.now()),
@@ -527,7 +528,7 @@ impl RedisConnection {
 
     /// Takes what the server told of itself with the last extension, if it was asked.
     pub(super) fn take_told(&self) -> Option<Identity> {
-        self.ways.told.lock().expect("no panic while holding this").take()
+        self.ways.told.lock().take()
     }
 
     pub(super) fn reports_to(&self) -> Option<&EventSink> {
@@ -642,7 +643,7 @@ impl RedisConnection {
             && is_unknown(error.code(), error.details())
         {
             // The server has only EVAL.
-            self.ways.hashes.lock().expect("no panic while holding this").refused();
+            self.ways.hashes.lock().refused();
             self.ways.scripts[question as usize].store(TEXT_ONLY, Ordering::Relaxed);
             return Err(Failure::NoScript);
         }
@@ -667,7 +668,7 @@ impl RedisConnection {
                 (way, Err(Failure::Forbidden(code)))
             }
             (Eval::Sha, Err(Failure::Forbidden(_))) => {
-                self.ways.hashes.lock().expect("no panic while holding this").refused();
+                self.ways.hashes.lock().refused();
                 (TEXT_ONLY, Err(Failure::NoScript))
             }
             (Eval::Text, Ok(reply)) if way == UNKNOWN => (KNOWN, Ok(reply)),

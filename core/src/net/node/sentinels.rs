@@ -19,7 +19,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -46,6 +46,7 @@ use crate::protocol::sentinel::{Primary, Told, primary};
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::future::{join_all, notified_until};
 use crate::sys::log::log;
+use crate::sys::mutex::Mutex;
 use crate::sys::task::spawn;
 
 /// The time for the answers of all sentinels. A later answer counts in the next asking.
@@ -109,11 +110,11 @@ pub(crate) enum SentinelAccess {
 impl SentinelAccess {
     /// Returns the way to the sentinels that `address` lists; `None` if it lists none.
     pub(crate) fn dialed(address: &Address) -> Result<Option<Self>, Error> {
-        let Target::Sentinel { sentinels, tls, .. } = address.target() else { return Ok(None) };
+        let Target::Sentinel { sentinels, tls, .. } = &address.target else { return Ok(None) };
         let security = address.tls().map(|options| Tls::new(options, &sentinels[0].0)).transpose()?;
         let dialer = |(host, port): &(String, u16)| {
             let security = security.as_ref().map(|security| security.to(host)).transpose()?.map(Arc::new);
-            Ok(Dialer::new(Target::Tcp { host: host.clone(), port: *port, tls: *tls }, security, address.keepalive()))
+            Ok(Dialer::new(Target::Tcp { host: host.clone(), port: *port, tls: *tls }, security, address.keepalive))
         };
         let dialers = sentinels.iter().map(dialer).collect::<Result<_, Error>>()?;
         let (user, file) = address.sentinel_login();
@@ -143,9 +144,9 @@ impl Sentinels {
         clock: Clock,
         spawn: impl Fn(Task) + Send + Sync + 'static,
     ) -> Option<Arc<Self>> {
-        let Target::Sentinel { sentinels, master, .. } = address.target() else { return None };
+        let Target::Sentinel { sentinels, master, .. } = &address.target else { return None };
         Some(Arc::new(Self {
-            node: address.target().to_string(),
+            node: address.target.to_string(),
             master: master.clone(),
             listed: sentinels.iter().map(|(host, port)| shown(host, *port)).collect(),
             access,
@@ -159,13 +160,9 @@ impl Sentinels {
         }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while holding this")
-    }
-
     /// Tells `follower` of every other primary from now on. Returns when the last one came that this process knows of.
     pub(crate) fn follow(&self, follower: Weak<dyn Follower>) -> Option<Moment> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.followers.retain(|follower| follower.strong_count() > 0);
         state.followers.push(follower);
         state.moved
@@ -182,7 +179,7 @@ impl Sentinels {
     /// Returns the primary by an answer that is no older than [`FRESH`]. Cancel safe.
     pub(crate) async fn primary(self: &Arc<Self>) -> Result<Place, Failure> {
         let seen = {
-            let state = self.state();
+            let state = self.state.lock();
             if let Some(primary) = state.primary.as_ref().filter(|_| self.clock.now() < state.asked.after(FRESH)) {
                 return Ok(primary.place.clone());
             }
@@ -191,7 +188,7 @@ impl Sentinels {
         self.used();
         self.wanted.notify_one();
         notified_until(&self.changed, || {
-            let state = self.state();
+            let state = self.state.lock();
             if state.askings == seen {
                 return None;
             }
@@ -204,7 +201,7 @@ impl Sentinels {
 
     /// Makes the next connect ask, because the server that they named is not a primary.
     pub(crate) fn doubt(&self) {
-        self.state().asked = Moment::default();
+        self.state.lock().asked = Moment::default();
     }
 
     fn start(self: &Arc<Self>) {
@@ -222,7 +219,7 @@ impl Sentinels {
         if self.clock.now() < used.after(IDLE) {
             return true;
         }
-        let followers = self.state().followers.clone();
+        let followers = self.state.lock().followers.clone();
         followers.iter().filter_map(Weak::upgrade).any(|follower| follower.holds_locks())
     }
 
@@ -230,13 +227,13 @@ impl Sentinels {
     fn record(self: &Arc<Self>, answers: &[Result<Told, Failure>]) {
         let told: Vec<_> = answers.iter().map(|answer| answer.clone().unwrap_or(Told::Silent)).collect();
         // Only this task changes the primary.
-        let before = self.state().primary.clone();
+        let before = self.state.lock().primary.clone();
         let now = primary(&told, before.as_ref()).or_else(|| before.clone());
         let places = before.zip(now.clone()).map(|(before, now)| (before.place, now.place));
         let moved = places.filter(|(from, to)| from != to);
         if moved.is_some() {
             let followers = {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 state.moved = Some(self.clock.now());
                 state.followers.clone()
             };
@@ -245,7 +242,7 @@ impl Sentinels {
             }
         }
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.askings += 1;
             state.asked = self.clock.now();
             state.failure = if now.is_none() { Some(self.failure(answers)) } else { None };
@@ -350,7 +347,7 @@ impl Drop for Inquiry {
     fn drop(&mut self) {
         if !self.is_over {
             self.sentinels.is_asking.store(false, Ordering::SeqCst);
-            self.sentinels.state().askings += 1;
+            self.sentinels.state.lock().askings += 1;
             self.sentinels.changed.notify_waiters();
         }
     }
@@ -389,7 +386,7 @@ impl Sentinels {
             }
         };
         let sentinels = join_all(self.listed.iter().enumerate().map(probe).collect()).await;
-        GroupFacts { master: self.master.clone(), sentinels, in_use: self.state().primary.clone() }
+        GroupFacts { master: self.master.clone(), sentinels, in_use: self.state.lock().primary.clone() }
     }
 }
 

@@ -1,13 +1,14 @@
 //! Sentinels in a build without the feature `sentinel`: there are none, and no address lists any.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, Ready};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::address::Address;
 use crate::error::Error;
+use crate::net::absent::absent;
 use crate::net::failure::Failure;
 use crate::protocol::diagnosis::sentinels::GroupFacts;
 use crate::protocol::place::Place;
@@ -42,23 +43,11 @@ impl Sentinels {
         match access {}
     }
 
-    pub(crate) fn follow(&self, _: Weak<dyn Follower>) -> Option<Moment> {
-        match *self {}
-    }
-
-    pub(crate) fn used(self: &Arc<Self>) {
-        match **self {}
-    }
-
-    pub(crate) async fn primary(self: &Arc<Self>) -> Result<Place, Failure> {
-        match **self {}
-    }
-
-    pub(crate) fn doubt(&self) {
-        match *self {}
-    }
-
-    pub(crate) async fn probe(&self, _: Duration) -> GroupFacts {
-        match *self {}
+    absent! {
+        pub(crate) fn follow(Weak<dyn Follower>) -> Option<Moment>;
+        pub(crate) fn used();
+        pub(crate) fn primary() -> Ready<Result<Place, Failure>>;
+        pub(crate) fn doubt();
+        pub(crate) fn probe(Duration) -> Ready<GroupFacts>;
     }
 }

@@ -38,7 +38,7 @@ pub(crate) enum ServerAccess {
 impl ServerAccess {
     /// Returns the way to the servers of the cluster at `address`; `None` if that is not one.
     pub(crate) fn dialed(address: &Address, logins: Option<&Arc<Logins>>) -> Result<Option<Self>, Error> {
-        let Target::Cluster { seeds, .. } = address.target() else { return Ok(None) };
+        let Target::Cluster { seeds, .. } = &address.target else { return Ok(None) };
         let tls = address.tls().map(|options| Tls::new(options, &seeds[0].0)).transpose()?;
         let login = LoginSource::of(address, logins);
         Ok(Some(Self::Dialed(Box::new(Dialed { address: address.clone(), tls, login }))))
@@ -105,9 +105,8 @@ impl Dialed {
     async fn ask(&self, place: &Place, words: &[&str], clock: &Clock) -> Result<Value, Failure> {
         let login = self.login.login().await.map_err(Failure::NoLogin)?;
         let tls = self.tls_to(&place.host).map_err(|error| Failure::Tls(error.to_string().into()))?;
-        let target = self.address.of_server(&place.host, place.port).target().clone();
-        let stream: Stream =
-            Dialer::new(target, tls, self.address.keepalive()).dial(clock, &Progress::default()).await?;
+        let target = self.address.of_server(&place.host, place.port).target.clone();
+        let stream: Stream = Dialer::new(target, tls, self.address.keepalive).dial(clock, &Progress::default()).await?;
         let line = Pipeline::open(&Handle::current(), stream, false, Box::new(|_| {}));
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);

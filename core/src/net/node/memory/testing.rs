@@ -14,7 +14,7 @@ const AHEAD_MAX: u64 = 100 * 366 * 86_400 * SECOND;
 impl MemoryNode {
     /// Executes a request of an owner outside of this process. With `seize`, whoever has the lock key loses it first.
     pub(crate) fn execute(&self, clock: &Clock, request: &Request, seize: bool) -> Result<(), Failure> {
-        let mut shared = self.0.lock().expect("no panic while holding this");
+        let mut shared = self.0.lock();
         let now = shared.now(clock);
         if seize {
             shared.store.delete(&request.keys.lock);
@@ -41,15 +41,15 @@ impl MemoryNode {
     }
 
     pub(crate) fn set_available(&self, available: bool) {
-        self.0.lock().expect("no panic while holding this").unavailable = !available;
+        self.0.lock().unavailable = !available;
     }
 
     pub(crate) fn is_available(&self) -> bool {
-        !self.0.lock().expect("no panic while holding this").unavailable
+        !self.0.lock().unavailable
     }
 
     fn lose_keys(&self, lose: impl FnOnce(&mut Shared)) {
-        let mut shared = self.0.lock().expect("no panic while holding this");
+        let mut shared = self.0.lock();
         let Shared { store, armed, .. } = &*shared;
         let watched: Vec<_> = armed.keys().filter(|key| store.keys.contains_key(*key)).cloned().collect();
         lose(&mut shared);

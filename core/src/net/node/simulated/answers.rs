@@ -2,11 +2,9 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use crate::net::failure::Failure;
 use crate::net::node::event::EventSink;
-use crate::net::node::identity::ServerInfo;
 use crate::net::node::way::{Eval, OpenSlot};
 use crate::protocol::cluster::{Standing, Told};
 use crate::protocol::place::Place;
@@ -15,11 +13,6 @@ use crate::protocol::sentinel;
 
 /// An answer on its way.
 pub(crate) type Answer<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
-
-/// The connector of a simulated server.
-pub(crate) trait SimulatedWire: Send + Sync {
-    fn connect(&self, events: Option<EventSink>) -> Answer<(Arc<dyn SimulatedLink>, ServerInfo)>;
-}
 
 /// One connection to a simulated server.
 pub(crate) trait SimulatedLink: Send + Sync {

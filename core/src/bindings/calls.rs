@@ -1,0 +1,151 @@
+//! Calls that are not begun: those of operators, and those that only ask.
+//!
+//! A call is *driven* on the calling thread, or [*started*](crate::bindings::completion_queue::Queue::start) on a
+//! completion queue. Dropped before either, it does nothing, but for that of [`close`].
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::thread::{Caller, Stop, drive_unless};
+use crate::api::client::Redlock;
+use crate::api::diagnose::Diagnosis;
+use crate::api::inspect::LockView;
+use crate::api::listing::Listing;
+use crate::error::Error;
+use crate::options::Options;
+use crate::process::Process;
+use crate::process::context::LockContext;
+use crate::protocol::shape::Shape;
+use crate::sys::fork::Pid;
+use crate::sys::runtimes::Seats;
+
+/// A call that is not begun.
+#[must_use = "a call does nothing until it is driven or started"]
+pub struct Call<T> {
+    process: Arc<Process>,
+    /// The seats of the client's nodes; `None` for a call that asks no node over connections of the caller.
+    seats: Option<Arc<Seats>>,
+    /// Whether it changes nothing when it is dropped under way.
+    pub(crate) only_asks: bool,
+    pub(crate) run: Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>,
+}
+
+impl<T> fmt::Debug for Call<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("only_asks", &self.only_asks).finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + 'static> Call<T> {
+    /// Makes a call that asks the nodes of `client`.
+    fn of(client: &Redlock, run: impl Future<Output = Result<T, Error>> + Send + 'static) -> Result<Self, Error> {
+        let (process, set) = client.session().nodes()?;
+        Ok(Self { process, seats: Some(Arc::clone(&set.seats)), only_asks: false, run: Box::pin(run) })
+    }
+
+    /// Makes a call that asks the nodes about one lock.
+    pub(crate) fn about(context: &LockContext, run: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
+        let (process, seats) = (Arc::clone(&context.process), Some(Arc::clone(&context.listed.seats)));
+        Self { process, seats, only_asks: true, run: Box::pin(run) }
+    }
+
+    /// Makes a call that waits, and asks no node itself.
+    pub(crate) fn waiting(run: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
+        Self { process: Process::current(), seats: None, only_asks: true, run: Box::pin(run) }
+    }
+
+    /// Runs it on the calling thread. Calls `interrupted`, if given, every 25 ms, and ends if that fails.
+    ///
+    /// # Errors
+    ///
+    /// Those of the call, or that of `interrupted`.
+    pub fn drive<E>(self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<T, Stop<E>> {
+        let caller = Caller { process: &self.process, runtime: None, seats: self.seats.as_ref() };
+        drive_unless(&caller, self.run, interrupted)
+    }
+}
+
+/// Reads what the nodes show of `name`; see [`Redlock::inspect`].
+///
+/// # Errors
+///
+/// `invalid_argument` or `closed`.
+pub fn inspect(client: &Redlock, name: &[u8]) -> Result<Call<LockView>, Error> {
+    let (asked, name) = checked(client, name)?;
+    Call::of(client, async move { asked.inspect(name).await })
+}
+
+/// Reads what the nodes show of each slot of a semaphore; see [`Redlock::inspect_semaphore`].
+///
+/// # Errors
+///
+/// `invalid_argument` or `closed`.
+pub fn inspect_semaphore(client: &Redlock, name: &[u8], permits: u32) -> Result<Call<Vec<LockView>>, Error> {
+    let (asked, name) = of_shape(client, name, &Shape::Semaphore(name.into(), permits))?;
+    Call::of(client, async move { asked.inspect_semaphore(name, permits).await })
+}
+
+/// Finds out what each node can do and may lose; see [`Redlock::diagnose`].
+///
+/// # Errors
+///
+/// `closed`.
+pub fn diagnose(client: &Redlock) -> Result<Call<Vec<Diagnosis>>, Error> {
+    let asked = client.clone();
+    Call::of(client, async move { asked.diagnose().await })
+}
+
+/// Closes a client, at once, and waits up to `limit` for the release of its locks; see [`Redlock::close`].
+pub fn close(client: &Redlock, limit: Duration) -> Call<()> {
+    let closing = client.closing(limit);
+    let closed = async move {
+        closing.await;
+        Ok(())
+    };
+    Call { only_asks: false, ..Call::waiting(closed) }
+}
+
+/// Returns the next locks of a listing, none at the end; see [`Redlock::list_locks`].
+///
+/// # Errors
+///
+/// `closed`.
+pub fn list_page(listing: &Arc<Listing>) -> Result<Call<Vec<LockView>>, Error> {
+    let asked = Arc::clone(listing);
+    let call = Call::of(listing.client(), async move { asked.page().await })?;
+    Ok(Call { only_asks: true, ..call })
+}
+
+/// Waits until a lock is free, without taking it, and returns whether it was held until the end; see
+/// [`Redlock::wait_free`].
+///
+/// # Errors
+///
+/// `invalid_argument`.
+pub fn wait_free(client: &Redlock, name: &[u8], timeout: Option<Duration>) -> Result<Call<bool>, Error> {
+    let (asked, name) = checked(client, name)?;
+    Ok(Call::waiting(async move { asked.wait_free(name, timeout).await.map(|is_free| !is_free) }))
+}
+
+/// Deletes a lock that somebody else holds, and returns whose it was; see [`Redlock::break_lock`].
+///
+/// # Errors
+///
+/// `invalid_argument` or `closed`.
+pub fn break_lock(client: &Redlock, name: &[u8], slot: Option<u32>) -> Result<Call<Option<LockView>>, Error> {
+    let (asked, name) = checked(client, name)?;
+    Call::of(client, async move { asked.break_lock(name, slot).await })
+}
+
+/// Checks a name, and returns what a call about it owns.
+fn checked(client: &Redlock, name: &[u8]) -> Result<(Redlock, Vec<u8>), Error> {
+    of_shape(client, name, &name.into())
+}
+
+fn of_shape(client: &Redlock, name: &[u8], shape: &Shape) -> Result<(Redlock, Vec<u8>), Error> {
+    client.session().spec(Pid::now(), shape, &Options::default())?;
+    Ok((client.clone(), name.to_vec()))
+}

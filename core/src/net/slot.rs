@@ -1,0 +1,202 @@
+//! A slot: the connection of one runtime to one node, and what is under way there. Its states are those in
+//! `connections.rs`.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::net::failure::Failure;
+use crate::net::member::Member;
+use crate::net::node::Connection;
+use crate::net::node::event::EventSink;
+use crate::net::node::identity::ServerInfo;
+use crate::net::progress::{Phase, Progress};
+use crate::sys::clock::{Clock, Moment};
+use crate::sys::mutex::Mutex;
+
+/// How long a request counts as in flight. Its caller may never read the answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How late a timer fires only if its runtime was not driven, as between two blocking calls.
+const UNDRIVEN: Duration = Duration::from_millis(100);
+
+/// How often a connect gets more time because its runtime was not driven.
+const RESPITES: u32 = 8;
+
+/// Misses in a row after which a connection is discarded.
+const MISSES_MAX: u32 = 2;
+
+/// After so long without an answer, a connection is idle: something between here and the node may have forgotten it.
+const IDLE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) state: Mutex<State>,
+    pub(super) misses: AtomicU32,
+    /// When the node last answered on the connection, or when it was made, in nanoseconds.
+    pub(super) heard: AtomicU64,
+    /// Whether a request was answered on the connection.
+    pub(super) worked: AtomicBool,
+    /// Whether a quorum needs the connection that is being made.
+    pub(super) urgent: AtomicBool,
+    /// How far the connect under way is, and when it began, in nanoseconds; zero while it waits for permission.
+    pub(super) progress: Progress,
+    pub(super) begun: AtomicU64,
+    /// Whether it is tried to connect without a request.
+    pub(super) mending: AtomicBool,
+    /// Notified when another server is in the node's place.
+    pub(super) moved: Notify,
+    /// Requests in flight that are still tracked.
+    pub(super) in_flight: AtomicU32,
+    /// When the last of them was made, in nanoseconds.
+    pub(super) asked: AtomicU64,
+    /// When their number last rose from zero, in nanoseconds.
+    pub(super) lagging_since: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) connection: Option<Connection>,
+    pub(super) connecting: bool,
+    /// Finished tries to connect, to tell a new failure from an old one.
+    pub(super) tries: u64,
+    /// The try that made the connection, and when.
+    pub(super) made: (u64, Moment),
+    pub(super) failure: Option<Failure>,
+    /// When another connection may support more than this one.
+    pub(super) again: Moment,
+    /// Whether there was a connection before, so that the node of the next one may have forgotten keys.
+    pub(super) is_again: bool,
+    /// Whether the node reports changed keys on the connection.
+    pub(super) watched: bool,
+    /// How often another server came into the node's place.
+    pub(super) moves: u64,
+}
+
+impl Slot {
+    /// Returns the connection, if any.
+    pub(super) fn current(&self) -> Option<Connection> {
+        self.state.lock().connection.clone()
+    }
+
+    /// Whether there is a connection.
+    pub(super) fn is_ready(&self) -> bool {
+        self.state.lock().connection.is_some()
+    }
+
+    /// Whether the node will report the next change of every key read on the connection.
+    pub(super) fn is_watched(&self) -> bool {
+        let state = self.state.lock();
+        state.watched && state.connection.is_some()
+    }
+
+    /// Records that the node answered, `now`, or was connected to.
+    pub(super) fn record_reply(&self, now: Moment) {
+        self.misses.store(0, Ordering::Relaxed);
+        self.heard.store(now.nanos(), Ordering::Relaxed);
+    }
+
+    /// Records that the node did not answer in time. Returns whether its connection is to be discarded: after two misses in
+    /// a row, or if it was idle when it was asked.
+    pub(super) fn record_timeout(&self) -> bool {
+        let asked = Moment::from_nanos(self.lagging_since.load(Ordering::Relaxed));
+        let misses = self.misses.fetch_add(1, Ordering::Relaxed) + 1;
+        let is_useless = misses >= MISSES_MAX || self.is_idle(asked);
+        if is_useless {
+            self.misses.store(0, Ordering::Relaxed);
+        }
+        is_useless
+    }
+
+    /// Whether nothing was heard on the connection for so long that it may not exist any more.
+    pub(super) fn is_idle(&self, now: Moment) -> bool {
+        Moment::from_nanos(self.heard.load(Ordering::Relaxed)).after(IDLE) < now
+    }
+
+    /// Counts a request that is made `now`.
+    pub(super) fn record_request(&self, now: Moment) {
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.lagging_since.store(now.nanos(), Ordering::Relaxed);
+        }
+        self.asked.store(now.nanos(), Ordering::Relaxed);
+    }
+
+    /// Whether a request is in flight that was made within [`REQUEST_TIMEOUT`].
+    pub(super) fn has_request(&self, now: Moment) -> bool {
+        let asked = Moment::from_nanos(self.asked.load(Ordering::Relaxed));
+        self.in_flight.load(Ordering::Relaxed) > 0 && now < asked.after(REQUEST_TIMEOUT)
+    }
+
+    /// Returns since when requests are in flight, if any are.
+    pub(super) fn lagging_since(&self) -> Option<Moment> {
+        let since = Moment::from_nanos(self.lagging_since.load(Ordering::Relaxed));
+        (self.in_flight.load(Ordering::Relaxed) > 0).then_some(since)
+    }
+
+    /// Returns why the node has not answered yet, if it is because no connection to it is made yet.
+    pub(super) fn why_unconnected(&self, now: Moment) -> Option<Failure> {
+        let state = self.state.lock();
+        if state.connection.is_some() || !state.connecting {
+            return None;
+        }
+        match self.begun.load(Ordering::Relaxed) {
+            0 => state.failure.clone(),
+            begun => {
+                let after = now.since(Moment::from_nanos(begun));
+                Some(Failure::unconnected(self.progress.phase(), in_millis(after)))
+            }
+        }
+    }
+
+    /// Connects to its node, within `limit` of driven time. Returns nothing if another server comes into the node's place
+    /// meanwhile, else also how many had come.
+    pub(super) async fn connect(
+        &self,
+        member: &Member,
+        sink: Option<EventSink>,
+        (clock, limit): (&Clock, Duration),
+    ) -> Option<(Result<(Connection, ServerInfo), Failure>, u64)> {
+        let mut replaced = pin!(self.moved.notified());
+        replaced.as_mut().enable();
+        let moves = self.state.lock().moves;
+        self.progress.enter(Phase::default());
+        self.begun.store(clock.now().nanos(), Ordering::Relaxed);
+        let is_known = member.endpoint.is_known();
+        let connect = member.node.connect(clock, sink, is_known, &self.progress);
+        let mut connect = pin!(connect);
+        let mut timer = pin!(clock.sleep(limit));
+        let (mut due, mut respites) = (clock.now().after(limit), RESPITES);
+        let result = poll_fn(|cx| {
+            loop {
+                if replaced.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                if let Poll::Ready(result) = connect.as_mut().poll(cx) {
+                    return Poll::Ready(Some(result));
+                }
+                if timer.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                let now = clock.now();
+                if now < due.after(UNDRIVEN) || respites == 0 {
+                    return Poll::Ready(Some(Err(Failure::unconnected(self.progress.phase(), limit))));
+                }
+                // The runtime was not driven for a while, so that the node's answer was not read.
+                respites -= 1;
+                due = now.after(limit);
+                timer.set(clock.sleep(limit));
+            }
+        });
+        let result = result.await.filter(|_| self.state.lock().moves == moves)?;
+        Some((result, moves))
+    }
+}
+
+/// Rounds up to whole milliseconds, for people to read.
+pub(crate) fn in_millis(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+}

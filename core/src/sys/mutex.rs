@@ -1,0 +1,22 @@
+//! A mutex that cannot be poisoned, because nothing panics while it is locked.
+
+use std::sync::MutexGuard;
+
+/// A [`std::sync::Mutex`] for moments only.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().expect("no panic while holding this")
+    }
+
+    /// Locks it, unless it is locked.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok()
+    }
+}

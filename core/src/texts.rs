@@ -1,0 +1,30 @@
+//! The stable texts of values that have no content.
+
+/// Makes the list of all values of an enum, the method that returns the text of each, and its `Display`, which writes it.
+macro_rules! texts {
+    (
+        $name:ident,
+        $(#[$of_all:meta])* $shown:vis all,
+        $(#[$of_text:meta])* $text:ident: $($variant:ident = $value:literal),+ $(,)?
+    ) => {
+        impl $name {
+            $(#[$of_all])*
+            $shown const ALL: [Self; [$($value),+].len()] = [$(Self::$variant),+];
+
+            $(#[$of_text])*
+            #[must_use]
+            $shown const fn $text(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $value,)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str((*self).$text())
+            }
+        }
+    };
+}
+pub(crate) use texts;
