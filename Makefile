@@ -1,7 +1,7 @@
 # `make help` lists the goals that have `## <group>: <what it does>` beside them. Everything runs as a normal user and
 # writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup build compile demo test by-hand gate test-all features simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants planted fuzz dist release clean
+.PHONY: help doctor setup build compile demo test by-hand gate test-all features simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants planted fuzz fuzz-guided dist release clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -373,6 +373,12 @@ site: ## develop: Build the site in target/site (five minutes the first time, on
 fuzz: ## long: Send what callers and servers should not, a minute for each target (FUZZ_SECONDS=600)
 	@sh tests/setup/doctor.sh cargo cc
 	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) cargo test --locked --package redlock-fuzz
+
+# Beside them, by coverage: what keeps going where a random input ends. ARGS=--jobs=2 and the like are cargo-fuzz's.
+fuzz-guided: ## long: Send addresses and replies that coverage leads to (needs cargo-fuzz and nightly Rust; FUZZ_SECONDS=600)
+	@sh tests/setup/doctor.sh cargo cc
+	for target in addresses replies; do cargo +nightly fuzz run --fuzz-dir core/fuzz/libfuzzer $(ARGS) $$target -- \
+		-max_total_time=$(or $(FUZZ_SECONDS),60) || exit 1; done
 
 # .cargo/mutants.toml names the files, the tests and the excused mutants. cargo-mutants works on a copy.
 # ARGS='--in-diff FILE' breaks only the lines that the diff in the file has changed.
