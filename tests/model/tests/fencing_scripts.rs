@@ -163,7 +163,9 @@ fn answer(ask: Ask, value: Value) -> Answer {
             other => panic!("{other:?}"),
         },
         (Ask::Extend { .. }, Value::Int(2)) => Answer::Raised,
-        (Ask::Extend { .. } | Ask::Rekey { .. }, Value::Int(ahead @ ..=-2)) => Answer::Ahead(ahead.unsigned_abs()),
+        (Ask::Extend { .. } | Ask::Rekey { .. } | Ask::Restore { .. }, Value::Int(ahead @ ..=-2)) => {
+            Answer::Ahead(ahead.unsigned_abs())
+        }
         (_, Value::Int(1)) => Answer::Done,
         (_, Value::Int(_)) => Answer::Refused,
         (_, other) => panic!("{other:?}"),

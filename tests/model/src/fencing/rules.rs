@@ -207,11 +207,20 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
             let own = keys.filter(|keys| self.has_key(keys, attempt));
             own.filter_map(|keys| keys.lock.map(|(_, fence)| fence).or(keys.shared.map(|period| period.fence))).max()
         };
-        let refused =
-            |node: usize| match self.ask(&mut state.nodes[node].keys.clone(), attempt, Ask::Restore { fence, level }) {
-                Answer::Ahead(fence) if self.restores => fence,
+        let refused = |node: usize| {
+            let keys = &state.nodes[node].keys;
+            // Asking takes long, and these do not answer so.
+            if !self.restores
+                || keys.iter().all(|keys| keys.fence <= level && keys.shared.is_none())
+                || self.names[attempt].iter().all(|name| self.has_key(&keys[*name], attempt))
+            {
+                return 0;
+            }
+            match self.ask(&mut keys.clone(), attempt, Ask::Restore { fence, level }) {
+                Answer::Ahead(fence) => fence,
                 _ => 0,
-            };
+            }
+        };
         // An extension with it may still be under way.
         let raised = |node: usize| state.nodes[node].raised[attempt];
         let each = |node: usize| [heard(node), found(node).unwrap_or(0), refused(node), raised(node)];
