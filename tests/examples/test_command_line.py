@@ -190,7 +190,8 @@ def test_a_job_of_cron_is_done_by_one_host(directory: Path, one_node: Cluster) -
 
 
 def test_a_container_runs_its_command(directory: Path, nodes: Cluster) -> None:
-    command = [word.replace("/srv", str(directory)) for word in entry(EXAMPLES["Cron, migrations, containers 3"].code)]
+    root = {"/redlock": str(directory / "bin/redlock"), "/scheduler": str(directory / "scheduler")}
+    command = [root.get(word, word) for word in entry(EXAMPLES["Cron, migrations, containers 3"].code)]
     done = subprocess.run(command, env=environment(directory, nodes), capture_output=True, check=True, timeout=60)
     assert (done.stdout, done.stderr) == (b"scheduler\n", b"")
 
