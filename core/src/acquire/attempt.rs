@@ -28,7 +28,7 @@ use crate::protocol::positions::Positions;
 use crate::protocol::quorum::{self, NodeMask, Verdict, Vote};
 use crate::protocol::request::{Action, Reply, Wants};
 use crate::sys::clock::Moment;
-use crate::sys::log::Trace;
+use crate::sys::log::OpenSpan;
 
 /// The most that a proposed fence may differ from the server's clock with several nodes. With one node only the
 /// server's clock counts, and no client's.
@@ -45,7 +45,7 @@ pub(crate) struct AttemptState {
     /// The slot to try, of a semaphore.
     pub(crate) slot: Option<u32>,
     /// The span of the call.
-    pub(crate) trace: Trace,
+    pub(crate) trace: OpenSpan,
 }
 
 /// Runs one try on `connections`. Votes end after `node_timeout`, or at `limit` if sooner.
@@ -199,7 +199,7 @@ fn confirm(spec: &Spec, claim: &Claim, round: &mut Round, ballots: &mut Ballots,
 }
 
 /// Tells an answer to the subscriber, if it wants to know.
-fn trace(trace: &Trace, node: &Address, answer: &Result<Reply, Failure>) {
+fn trace(trace: &OpenSpan, node: &Address, answer: &Result<Reply, Failure>) {
     if trace.is_wanted() {
         match answer {
             Ok(reply) => trace.answered(node, &describe(reply)),

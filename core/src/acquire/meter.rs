@@ -11,7 +11,7 @@ use crate::process::Process;
 use crate::process::context::LockContext;
 use crate::process::metrics::{AcquireEnd, Counts};
 use crate::sys::clock::Moment;
-use crate::sys::log::{Trace, span};
+use crate::sys::log::{OpenSpan, span};
 
 /// The meter of one call. Its drop counts the call.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Meter {
     began: Moment,
     /// Where the lock is counted, if by its name.
     named: Option<Arc<Counts>>,
-    trace: Trace,
+    trace: OpenSpan,
     end: AcquireEnd,
     waited: Waited,
     /// Whether it is one of those that wait now.
@@ -55,7 +55,7 @@ impl Meter {
     }
 
     /// Returns the span of the call.
-    pub(crate) fn trace(&self) -> &Trace {
+    pub(crate) fn trace(&self) -> &OpenSpan {
         &self.trace
     }
 

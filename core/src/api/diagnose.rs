@@ -23,7 +23,7 @@ use crate::process::Process;
 use crate::process::nodes::{NodeSet, Routes};
 use crate::protocol::diagnosis::cluster::{ClusterFacts, compared};
 use crate::protocol::diagnosis::sentinels::GroupFacts;
-use crate::protocol::diagnosis::server::Facts;
+use crate::protocol::diagnosis::server::ServerFacts;
 use crate::protocol::diagnosis::{Finding, Level};
 use crate::protocol::token::Token;
 use crate::sys::current_runtime;
@@ -196,7 +196,7 @@ impl Subject {
                 let encrypted = self.is_encrypted(node);
                 let is_restart_delay_off = self.restart_delay.is_zero();
                 let has_sentinels = self.set.members.nodes[node].node.sentinels().is_some();
-                let facts = Facts { encrypted, is_restart_delay_off, follows_slots, has_sentinels, ..facts };
+                let facts = ServerFacts { encrypted, is_restart_delay_off, follows_slots, has_sentinels, ..facts };
                 let of_cluster = cluster.iter().flat_map(|cluster| cluster.findings(self.ttl));
                 (facts.findings().into_iter().chain(of_cluster).collect(), cluster)
             }

@@ -169,7 +169,7 @@ pub struct Walk {
     /// Whether names that are free are shown, too.
     shows_free: bool,
     set: Arc<NodeSet>,
-    pace: Pace,
+    pace: Throttle,
     /// How many keys each server was asked to look at, together.
     looked: Arc<AtomicU64>,
     /// Where the walk through each server goes on; `None` if it is over.
@@ -220,7 +220,7 @@ impl Walk {
             pattern: pattern.into(),
             rate,
             shows_free,
-            pace: Pace { rate, next: process.clock.now() },
+            pace: Throttle { rate, next: process.clock.now() },
             looked,
             cursors: vec![Some(0); set.members.len()],
             set,
@@ -346,12 +346,12 @@ async fn look(client: &Redlock, name: &[u8], slot: Option<u32>) -> Result<LockVi
 }
 
 /// Keeps calls apart, so that servers have time for others.
-struct Pace {
+struct Throttle {
     rate: NonZeroU32,
     next: Moment,
 }
 
-impl Pace {
+impl Throttle {
     /// Waits until the keys before are paid for, and counts `keys` more. Time that passed unused is not made up for.
     async fn spend(&mut self, keys: u32, clock: &Clock) {
         clock.sleep_until(self.next).await;

@@ -62,9 +62,9 @@ use crate::sys::task::spawn;
 
 /// The calls of one event loop.
 #[derive(Debug)]
-pub struct Queue(Arc<Shared>);
+pub struct Queue(Arc<QueueState>);
 
-struct Shared {
+struct QueueState {
     process: Arc<Process>,
     /// Wakes the event loop, which then drains the list.
     wake: Box<dyn Fn() + Send + Sync>,
@@ -225,7 +225,7 @@ impl Queue {
 
     fn on(event_loop: Option<Arc<EventLoop>>, wake: impl Fn() + Send + Sync + 'static) -> Self {
         let process = Process::current();
-        let shared = Arc::new(Shared { process, wake: Box::new(wake), event_loop, list: Mutex::default() });
+        let shared = Arc::new(QueueState { process, wake: Box::new(wake), event_loop, list: Mutex::default() });
         let listener: Weak<dyn OnShutdown> = Arc::downgrade(&shared) as _;
         shared.process.shutdown.on_shutdown(listener);
         Self(shared)
@@ -625,7 +625,7 @@ fn drop_call(call: Option<Call>) {
     drop(call);
 }
 
-impl Shared {
+impl QueueState {
     fn add_call(&self, call: Call) -> u64 {
         let mut list = self.list.lock();
         list.last += 1;
@@ -672,7 +672,7 @@ impl Shared {
     }
 }
 
-impl OnShutdown for Shared {
+impl OnShutdown for QueueState {
     fn drop_calls(&self) {
         // First: the loop does not turn any more, and the background reads the answers that the shutdown waits for.
         if let Some(event_loop) = &self.event_loop {
@@ -689,16 +689,16 @@ impl OnShutdown for Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for QueueState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
+        f.debug_struct("QueueState").finish_non_exhaustive()
     }
 }
 
 /// Reports the outcome of a call when its task ends, even if the task panics.
 struct Report {
     /// Empty once the outcome is reported.
-    shared: Weak<Shared>,
+    shared: Weak<QueueState>,
     id: u64,
 }
 
@@ -725,7 +725,7 @@ impl Drop for Report {
 
 /// Reports the losses of one object to the queue, and its drop.
 struct LossSubscription {
-    shared: Weak<Shared>,
+    shared: Weak<QueueState>,
     id: u64,
 }
 

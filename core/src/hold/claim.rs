@@ -124,7 +124,7 @@ impl Claim {
         self.inner().ttl.fetch_max(nanos(ttl), Ordering::Relaxed);
     }
 
-    /// Has the lock be nobody's from its release until then.
+    /// Keeps the key until then, also after a release: nobody has the lock in that time.
     pub(crate) fn keep_until(&self, moment: Moment) {
         self.inner().kept_until.store(moment.nanos(), Ordering::Relaxed);
     }

@@ -475,7 +475,7 @@ impl Lease {
 
     /// Ends a hold that was neither lost nor expired, whose phase says so already. Returns the right to its keys.
     fn leave(&self, mut state: MutexGuard<'_, State>) -> Ownership {
-        let ownership = state.ownership.take().expect("held locks have their title");
+        let ownership = state.ownership.take().expect("held locks have their ownership");
         let due = state.due.take();
         let listeners = std::mem::take(&mut state.listeners);
         drop(state);

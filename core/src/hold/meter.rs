@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::process::metrics::{Counts, HoldEnd};
 use crate::protocol::name::Name;
 use crate::sys::clock::Moment;
-use crate::sys::log::{EndedTrace, Trace, span};
+use crate::sys::log::{EndedSpan, OpenSpan, span};
 
 /// The meter of one hold.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct HoldMeter {
     /// In nanoseconds.
     began: AtomicU64,
     is_counted: AtomicBool,
-    trace: Mutex<Trace>,
+    trace: Mutex<OpenSpan>,
 }
 
 impl HoldMeter {
@@ -33,7 +33,7 @@ impl HoldMeter {
         Self { named, waited, began: AtomicU64::new(0), is_counted: AtomicBool::new(false), trace: Mutex::default() }
     }
 
-    fn trace(&self) -> MutexGuard<'_, Trace> {
+    fn trace(&self) -> MutexGuard<'_, OpenSpan> {
         self.trace.lock().expect("no panic while holding this")
     }
 
@@ -77,7 +77,7 @@ impl HoldMeter {
 
     /// Ends the hold, which was lost for `reason`. Returns its span, of whose end a subscriber hears outside of every
     /// lock.
-    pub(crate) fn lose(&self, process: &Process, reason: LostReason, now: Moment) -> Option<EndedTrace> {
+    pub(crate) fn lose(&self, process: &Process, reason: LostReason, now: Moment) -> Option<EndedSpan> {
         let took = self.stop(process, now)?;
         let (counts, end) = (self.counts(process), HoldEnd::Lost);
         counts.hold_ended(end, took);
@@ -117,7 +117,7 @@ pub(crate) struct ReleaseMeter {
     process: Arc<Process>,
     named: Option<Arc<Counts>>,
     took: Duration,
-    trace: Trace,
+    trace: OpenSpan,
     end: HoldEnd,
     lost: Option<LostReason>,
 }

@@ -430,7 +430,7 @@ impl Keeper {
             let (clock, wanted) = (logins.clock.clone(), Arc::clone(&logins.wanted));
             let mut next_call = logins.state.lock().next_call;
             drop(logins);
-            // Without a handle, so that the last client can go meanwhile.
+            // This wait holds no reference, so that the logins end with the last client.
             while clock.timeout_at(next_call, pin!(wanted.notified())).await.is_some() {
                 let Some(logins) = self.0.upgrade() else { return };
                 next_call = logins.state.lock().next_call;

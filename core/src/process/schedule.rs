@@ -34,7 +34,7 @@ use crate::protocol::backoff;
 use crate::protocol::name::Name;
 use crate::protocol::shape::Names;
 use crate::sys::clock::{Alarm, Moment};
-use crate::sys::log::{EndedTrace, log};
+use crate::sys::log::{EndedSpan, log};
 use crate::sys::mutex::Mutex;
 
 /// A held lock, as the schedule sees it.
@@ -116,11 +116,11 @@ pub(crate) struct NotHeld;
 pub(crate) struct Unlogged {
     name: Name,
     reason: LostReason,
-    trace: Option<EndedTrace>,
+    trace: Option<EndedSpan>,
 }
 
 impl Unlogged {
-    pub(crate) fn new(name: &Name, reason: LostReason, trace: Option<EndedTrace>) -> Self {
+    pub(crate) fn new(name: &Name, reason: LostReason, trace: Option<EndedSpan>) -> Self {
         Self { name: name.clone(), reason, trace }
     }
 

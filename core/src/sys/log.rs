@@ -45,7 +45,7 @@ pub(crate) use log;
 /// background, which belongs to no span: there it makes none.
 macro_rules! span {
     ($name:literal, $($fields:tt)+) => {
-        $crate::sys::log::Trace::new(|| {
+        $crate::sys::log::OpenSpan::new(|| {
             ::tracing::span!(
                 target: $crate::event::Topic::Lock.target(),
                 ::tracing::Level::INFO,
@@ -60,18 +60,18 @@ pub(crate) use span;
 
 /// A span, or nothing if no subscriber wants it. Shared, because a subscriber hears of each copy of a span itself.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trace(Option<Arc<Span>>);
+pub(crate) struct OpenSpan(Option<Arc<Span>>);
 
 /// A span that is over. Its drop sets its last field and closes it.
 #[derive(Debug)]
 #[must_use = "the subscriber hears of the end when this is dropped"]
-pub(crate) struct EndedTrace {
-    trace: Trace,
+pub(crate) struct EndedSpan {
+    trace: OpenSpan,
     field: &'static str,
     value: &'static str,
 }
 
-impl Trace {
+impl OpenSpan {
     pub(crate) fn new(make: impl FnOnce() -> Span) -> Self {
         if is_queued() {
             return Self::default();
@@ -94,8 +94,8 @@ impl Trace {
     }
 
     /// Returns the span as it ends, with the value of its last field.
-    pub(crate) fn ended(self, field: &'static str, value: &'static str) -> EndedTrace {
-        EndedTrace { trace: self, field, value }
+    pub(crate) fn ended(self, field: &'static str, value: &'static str) -> EndedSpan {
+        EndedSpan { trace: self, field, value }
     }
 
     /// Emits a node's answer within the span.
@@ -116,13 +116,13 @@ impl Trace {
     }
 }
 
-impl Drop for EndedTrace {
+impl Drop for EndedSpan {
     fn drop(&mut self) {
         self.trace.record(self.field, self.value);
     }
 }
 
-impl Drop for Trace {
+impl Drop for OpenSpan {
     fn drop(&mut self) {
         if let Some(span) = self.0.take().and_then(Arc::into_inner) {
             tell_of_span(move || drop(span));

@@ -48,12 +48,12 @@ struct Entry {
     list: Arc<NodeList>,
     /// The lists that overlap with this one but differ, and whose pair was not warned about.
     rivals: Vec<Arc<NodeList>>,
-    names: Names,
+    names: RecentNames,
 }
 
 /// The last used names, as hashes.
 #[derive(Debug, Default)]
-struct Names {
+struct RecentNames {
     recent: HashSet<u64>,
     former: HashSet<u64>,
 }
@@ -85,7 +85,7 @@ impl NodeLists {
             rivals.push(Arc::clone(&other.list));
             other.watch();
         }
-        let entry = Entry { list: Arc::clone(&list), rivals, names: Names::default() };
+        let entry = Entry { list: Arc::clone(&list), rivals, names: RecentNames::default() };
         entry.watch();
         entries.push(entry);
         list
@@ -164,7 +164,7 @@ impl fmt::Debug for NodeList {
     }
 }
 
-impl Names {
+impl RecentNames {
     fn has(&self, name: u64) -> bool {
         self.recent.contains(&name) || self.former.contains(&name)
     }

@@ -393,21 +393,21 @@ fn micros(duration: Duration) -> u64 {
 
 /// A node in memory by name; every client of this process that names it shares it.
 #[derive(Clone, Debug)]
-pub(crate) struct MemoryNode(Arc<Mutex<Shared>>, Arc<str>);
+pub(crate) struct MemoryNode(Arc<Mutex<NodeState>>, Arc<str>);
 
 /// The state shared by one node's connections.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct NodeState {
     store: Store,
     /// The connections to notify of a key's next change, once.
-    armed: HashMap<Vec<u8>, Vec<Weak<Line>>>,
+    armed: HashMap<Vec<u8>, Vec<Weak<Subscriber>>>,
     /// How far the node's clock is ahead of the process's, in microseconds.
     ahead: u64,
     /// Whether the node refuses every request.
     unavailable: bool,
 }
 
-impl Shared {
+impl NodeState {
     /// Returns the time on the node's clock.
     fn now(&self, clock: &Clock) -> u64 {
         clock.wall_micros().saturating_add(self.ahead)
@@ -416,7 +416,7 @@ impl Shared {
 
 /// The nodes in memory of one process, by name. The process owns them, so a forked child starts with none.
 #[derive(Debug, Default)]
-pub(crate) struct MemoryNodes(Mutex<HashMap<String, Weak<Mutex<Shared>>>>);
+pub(crate) struct MemoryNodes(Mutex<HashMap<String, Weak<Mutex<NodeState>>>>);
 
 impl MemoryNodes {
     /// Returns the node with this name, made at its first use. It lives while a client names it.
@@ -435,7 +435,7 @@ impl MemoryNodes {
 impl MemoryNode {
     pub(crate) fn connect(&self, clock: &Clock, events: Option<EventSink>) -> MemoryConnection {
         let events = events.filter(EventSink::tracks);
-        MemoryConnection { shared: Arc::clone(&self.0), clock: clock.clone(), line: Arc::new(Line { events }) }
+        MemoryConnection { shared: Arc::clone(&self.0), clock: clock.clone(), line: Arc::new(Subscriber { events }) }
     }
 
     /// Identifies the node by its name: a store never restarts, and its grants do not outlive it.
@@ -450,14 +450,14 @@ impl MemoryNode {
 /// A connection to a node in memory: executes at the call.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryConnection {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<NodeState>>,
     clock: Clock,
-    line: Arc<Line>,
+    line: Arc<Subscriber>,
 }
 
 /// One connection's notifications of changed keys.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Subscriber {
     events: Option<EventSink>,
 }
 
@@ -507,7 +507,7 @@ impl MemoryConnection {
 }
 
 /// Tells these connections, but not the `own` one, that `key` has changed.
-fn notify(told: &[Weak<Line>], own: Option<&Arc<Line>>, key: &[u8]) {
+fn notify(told: &[Weak<Subscriber>], own: Option<&Arc<Subscriber>>, key: &[u8]) {
     let others = told.iter().filter_map(Weak::upgrade);
     for line in others.filter(|line| own.is_none_or(|own| !Arc::ptr_eq(line, own))) {
         if let Some(events) = &line.events {

@@ -16,14 +16,14 @@ use crate::net::failure::Failure;
 use crate::net::node::identity::Role;
 use crate::protocol::diagnosis::Refusal;
 use crate::protocol::diagnosis::cluster::{ClusterFacts, View};
-use crate::protocol::diagnosis::server::{COUNTING, Certificate, Facts, NEEDED, Rights, SHARING, has_aof};
+use crate::protocol::diagnosis::server::{COUNTING, Certificate, NEEDED, Rights, SHARING, ServerFacts, has_aof};
 use crate::sys::clock::Clock;
 
 /// How long a key of the probe lives if it is not deleted, in milliseconds.
 const KEY_TTL: &str = "10000";
 
 /// Probes a server. `key` is free, and belongs to this probe alone.
-pub(crate) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock) -> Result<Facts, Failure> {
+pub(crate) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock) -> Result<ServerFacts, Failure> {
     let plan = connection.plan();
     let said = if plan.hello { Some(ask(connection, &["HELLO"]).await?) } else { None };
     let info = if plan.info {
@@ -45,7 +45,7 @@ pub(crate) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock
     let offset = if rights.is_some() { offset(connection, clock).await } else { None };
     let evalsha = if rights.is_some() { Some(evalsha(connection, key).await) } else { None };
     let fsync = if info.as_ref().is_ok_and(|info| has_aof(info)) { fsync(connection).await } else { None };
-    Ok(Facts {
+    Ok(ServerFacts {
         encrypted: None,
         certificate: connection.certificate().map(|validity| {
             let now = clock.wall_micros() / 1_000_000;

@@ -68,7 +68,7 @@ const IDLE: Duration = Duration::from_secs(60);
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A connection to a sentinel.
-type Line = Pipeline<Stream>;
+type SentinelConnection = Pipeline<Stream>;
 
 /// Something that uses the primary. Called by the background, outside of every lock.
 pub(crate) trait Follower: fmt::Debug + Send + Sync {
@@ -275,7 +275,7 @@ impl fmt::Debug for Sentinels {
 }
 
 /// The answers of one sentinel, and the connection to keep.
-type One = Result<(Option<Line>, Answers), Failure>;
+type One = Result<(Option<SentinelConnection>, Answers), Failure>;
 
 /// The answers of one sentinel: what it tells, and its answer to SENTINEL MASTER.
 type Answers = (Told, Value);
@@ -283,7 +283,7 @@ type Answers = (Told, Value);
 /// The task that asks, with its connections.
 struct Inquiry {
     sentinels: Arc<Sentinels>,
-    lines: Vec<Option<Line>>,
+    lines: Vec<Option<SentinelConnection>>,
     /// Those that are asked.
     pending: Vec<Option<oneshot::Receiver<One>>>,
     /// Whether it has ended by itself.
@@ -355,7 +355,7 @@ impl Drop for Inquiry {
 
 impl Sentinels {
     /// Asks one sentinel, over `line` if that still works. Returns the connection to keep.
-    async fn ask_one(&self, index: usize, line: Option<Line>) -> One {
+    async fn ask_one(&self, index: usize, line: Option<SentinelConnection>) -> One {
         let (dialers, login) = match &self.access {
             SentinelAccess::Dialed { dialers, login } => (dialers, login),
             SentinelAccess::Simulated(sentinels) => {
@@ -394,7 +394,7 @@ impl Sentinels {
 ///
 /// While a failover ends, the sentinel that leads it tells the new epoch with the former place in the second answer. The
 /// first one has the new place.
-async fn question(line: &Line, login: Option<Cmd>, master: &str) -> Result<Answers, Failure> {
+async fn question(line: &SentinelConnection, login: Option<Cmd>, master: &str) -> Result<Answers, Failure> {
     let has_login = login.is_some();
     let ask = |subcommand: &str| {
         let mut command = redis::cmd("SENTINEL");

@@ -18,7 +18,7 @@ pub(super) const AGAIN: Duration = Duration::from_secs(60);
 /// The same, the first time: a server behind a proxy that was gone for a moment rejects no command.
 const PROOF: Duration = Duration::from_secs(1);
 
-/// One may be chance.
+/// The hang-ups in a row that leave out a command: a single one may have another cause.
 const HANG_UPS: u32 = 2;
 
 /// The commands sent when a connection is set up, from all to none.

@@ -30,7 +30,7 @@ const CLIENTS_LEFT: u64 = 10;
 
 /// The answers of one server.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct ServerFacts {
     /// Whether the connection is encrypted; `None` if it does not leave this machine.
     pub(crate) encrypted: Option<bool>,
     /// The server's certificate; `None` without TLS.
@@ -74,7 +74,7 @@ pub(crate) struct Rights {
     pub(crate) is_key_refused: bool,
 }
 
-impl Facts {
+impl ServerFacts {
     /// Returns the findings, in the order of the documentation.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let info = self.info.as_deref().map(fields).unwrap_or_default();
@@ -301,8 +301,8 @@ mod tests {
     const INFO: &str = "redis_version:7.2.4\r\nrole:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n\
                         connected_slaves:0\r\nmaxclients:10000\r\nconnected_clients:1\r\ncluster_enabled:0\r\n";
 
-    fn facts(info: &str) -> Facts {
-        Facts {
+    fn facts(info: &str) -> ServerFacts {
+        ServerFacts {
             encrypted: Some(true),
             certificate: Some(Certificate { left: 30 * DAY, lifetime: 90 * DAY }),
             info: Ok(info.to_owned()),
@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    fn level(facts: &Facts, check: &str) -> Level {
+    fn level(facts: &ServerFacts, check: &str) -> Level {
         let levels = facts.findings().into_iter().filter(|finding| finding.check == check).map(|finding| finding.level);
         levels.max().unwrap_or_else(|| panic!("no finding about {check}"))
     }
@@ -348,7 +348,8 @@ mod tests {
             let changed = facts(&INFO.replace(line, &format!("{field}:{value}")));
             assert_eq!(level(&changed, check), expected, "{field}:{value}");
         }
-        let followed = Facts { follows_slots: true, ..facts(&INFO.replace("cluster_enabled:0", "cluster_enabled:1")) };
+        let followed =
+            ServerFacts { follows_slots: true, ..facts(&INFO.replace("cluster_enabled:0", "cluster_enabled:1")) };
         assert_eq!(level(&followed, "cluster"), Level::Ok);
         let valkey = facts(&format!("valkey_version:8.1.0\r\n{INFO}"));
         assert!(valkey.findings().iter().any(|finding| finding.message == "Valkey 8.1.0"));
@@ -359,7 +360,7 @@ mod tests {
         let level = |aof: u8, fsync: Option<&str>, is_restart_delay_off: bool| {
             let info = INFO.replace("aof_enabled:1", &format!("aof_enabled:{aof}"));
             let fsync = fsync.map(str::to_owned);
-            level(&Facts { fsync, is_restart_delay_off, ..facts(&info) }, "persistence")
+            level(&ServerFacts { fsync, is_restart_delay_off, ..facts(&info) }, "persistence")
         };
         for (aof, fsync) in [(0, None), (1, Some("everysec")), (1, Some("no")), (1, None)] {
             assert_eq!((level(aof, fsync, false), level(aof, fsync, true)), (Level::Ok, Level::Warning), "{fsync:?}");
@@ -370,7 +371,7 @@ mod tests {
     #[test]
     fn a_certificate_is_renewed_before_it_ends() {
         let tls = |left: Duration, lifetime: Duration| {
-            let facts = Facts { certificate: Some(Certificate { left, lifetime }), ..facts(INFO) };
+            let facts = ServerFacts { certificate: Some(Certificate { left, lifetime }), ..facts(INFO) };
             let finding = facts.findings().into_iter().find(|finding| finding.check == "tls").unwrap();
             (finding.level, finding.message)
         };
@@ -392,18 +393,18 @@ mod tests {
     #[test]
     fn each_refusal_counts() {
         let refused = || Err("NOPERM".to_owned());
-        assert_eq!(level(&Facts { resp3: refused(), ..facts(INFO) }, "resp3"), Level::Warning);
-        assert_eq!(level(&Facts { tracking: refused(), ..facts(INFO) }, "tracking"), Level::Warning);
-        assert_eq!(level(&Facts { evalsha: Some(refused()), ..facts(INFO) }, "evalsha"), Level::Warning);
-        assert_eq!(level(&Facts { encrypted: Some(false), ..facts(INFO) }, "tls"), Level::Warning);
-        let silent = || Facts { info: Err("NOPERM".to_owned()), ..facts(INFO) };
+        assert_eq!(level(&ServerFacts { resp3: refused(), ..facts(INFO) }, "resp3"), Level::Warning);
+        assert_eq!(level(&ServerFacts { tracking: refused(), ..facts(INFO) }, "tracking"), Level::Warning);
+        assert_eq!(level(&ServerFacts { evalsha: Some(refused()), ..facts(INFO) }, "evalsha"), Level::Warning);
+        assert_eq!(level(&ServerFacts { encrypted: Some(false), ..facts(INFO) }, "tls"), Level::Warning);
+        let silent = || ServerFacts { info: Err("NOPERM".to_owned()), ..facts(INFO) };
         assert_eq!(level(&silent(), "info"), Level::Warning);
         assert_eq!(level(&silent(), "role"), Level::Warning);
-        assert_eq!(level(&Facts { role: Some("master".into()), ..silent() }, "role"), Level::Ok);
-        assert_eq!(level(&Facts { role: Some("replica".into()), ..silent() }, "role"), Level::Unusable);
+        assert_eq!(level(&ServerFacts { role: Some("master".into()), ..silent() }, "role"), Level::Ok);
+        assert_eq!(level(&ServerFacts { role: Some("replica".into()), ..silent() }, "role"), Level::Unusable);
         let missing = |command, is_unknown| {
             let rights = Rights { missing: vec![(command, is_unknown)], is_key_refused: false };
-            level(&Facts { rights: Some(rights), ..facts(INFO) }, "rights")
+            level(&ServerFacts { rights: Some(rights), ..facts(INFO) }, "rights")
         };
         for command in NEEDED {
             assert_eq!((missing(command, false), missing(command, true)), (Level::Unusable, Level::Warning));
@@ -412,8 +413,8 @@ mod tests {
             assert_eq!((missing(command, false), missing(command, true)), (Level::Warning, Level::Warning));
         }
         let refused = Rights { missing: Vec::new(), is_key_refused: true };
-        assert_eq!(level(&Facts { rights: Some(refused), ..facts(INFO) }, "rights"), Level::Warning);
-        assert_eq!(level(&Facts { rights: None, ..facts(INFO) }, "rights"), Level::Warning);
+        assert_eq!(level(&ServerFacts { rights: Some(refused), ..facts(INFO) }, "rights"), Level::Warning);
+        assert_eq!(level(&ServerFacts { rights: None, ..facts(INFO) }, "rights"), Level::Warning);
     }
 
     #[test]
@@ -426,7 +427,7 @@ mod tests {
             (i64::MIN, 0, Level::Warning),
         ] {
             let offset = Some((micros, Duration::from_millis(exact_ms)));
-            assert_eq!(level(&Facts { offset, ..facts(INFO) }, "clock"), expected, "{micros}");
+            assert_eq!(level(&ServerFacts { offset, ..facts(INFO) }, "clock"), expected, "{micros}");
         }
     }
 
@@ -436,8 +437,8 @@ mod tests {
             let text = INFO.replace("connected_slaves:0", "connected_slaves:1");
             facts(&format!("{text}slave0:ip=::1,port=6380,state={state},offset=1,lag=0\r\n"))
         };
-        let message = |facts: Facts| {
-            let findings = Facts { has_sentinels: true, ..facts }.findings();
+        let message = |facts: ServerFacts| {
+            let findings = ServerFacts { has_sentinels: true, ..facts }.findings();
             findings.into_iter().find(|finding| finding.check == "replicas").unwrap().message
         };
         assert!(message(replica("online")).starts_with("1: "));
@@ -448,11 +449,12 @@ mod tests {
             facts(&format!("{one}slave1:ip=::1,port=6381,state=wait_bgsave,offset=0,lag=0\r\n"))
         };
         assert!(message(two()).starts_with("1 of 2 in sync: "));
-        let shard = |facts| message(Facts { follows_slots: true, ..facts });
+        let shard = |facts| message(ServerFacts { follows_slots: true, ..facts });
         assert!(shard(two()).starts_with("1 of 2 in sync: "));
         assert!(shard(replica("online")).starts_with("1: "));
         assert!(
-            message(Facts { follows_slots: true, has_sentinels: false, ..facts(INFO) }).starts_with("none in sync")
+            message(ServerFacts { follows_slots: true, has_sentinels: false, ..facts(INFO) })
+                .starts_with("none in sync")
         );
     }
 }

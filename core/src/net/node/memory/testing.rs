@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{MemoryNode, SECOND, Shared, Store, micros, notify};
+use super::{MemoryNode, NodeState, SECOND, Store, micros, notify};
 use crate::net::failure::Failure;
 use crate::protocol::request::Request;
 use crate::sys::clock::Clock;
@@ -48,9 +48,9 @@ impl MemoryNode {
         !self.0.lock().unavailable
     }
 
-    fn lose_keys(&self, lose: impl FnOnce(&mut Shared)) {
+    fn lose_keys(&self, lose: impl FnOnce(&mut NodeState)) {
         let mut shared = self.0.lock();
-        let Shared { store, armed, .. } = &*shared;
+        let NodeState { store, armed, .. } = &*shared;
         let watched: Vec<_> = armed.keys().filter(|key| store.keys.contains_key(*key)).cloned().collect();
         lose(&mut shared);
         let gone = watched.into_iter().filter(|key| !shared.store.keys.contains_key(key)).collect::<Vec<_>>();
