@@ -26,9 +26,9 @@ from support.servers import LIMIT_S, Cluster
 LONG, SHORT = 600.0, 0.4
 """The ttl of a lock that needs no renewal here, and of one that is left to expire."""
 TTLS = (LONG, LONG, LONG, SHORT)
-"""The numbers of the locks."""
+"""The ttl of each lock, by its number."""
 SECOND = (2, 3)
-"""The locks of a client that may be closed."""
+"""The numbers of the locks of a client that may be closed."""
 MOMENT = 0.1
 """Seconds for which others may have the key."""
 WARMING_MS = 1_000
