@@ -348,7 +348,7 @@ SITE_TRY := $(filter --try,$(ARGS))
 $(SITE_PYTHON): site/requirements.txt
 	rm -rf $(@D)
 	python3 -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
 	touch $@
 
 $(SITE_NPM): site/package.json site/package-lock.json

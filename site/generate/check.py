@@ -15,7 +15,7 @@ _LOADS = {
     "img": "src",
     "object": "data",
     "script": "src",
-    "source": "src",
+    "source": "srcset",
     "video": "src",
 }
 """What a page fetches by itself."""

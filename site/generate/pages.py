@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -195,10 +194,11 @@ class Pages:
         text = re.sub(r"^ +", "", unmasked(found[1], kept), flags=re.M)
         return self._shaped(text.replace(f"**{name}.** ", ""), path)
 
-    def _picture(self, path: str, about: str) -> str:
-        """A picture of the repository, on white in any mode."""
-        target = self.links.followed(posixpath.relpath(path, "README.md/.."), "README.md", self._page)
-        return f"![{about}]({target}){{ .picture }}"
+    def _picture(self, path: str, about: str, narrow: str = "") -> str:
+        """A picture of the repository, with another one for a `narrow` screen."""
+        target, slim = (file and self.links.followed(file, "README.md", self._page) for file in (path, narrow))
+        image = f"![{about}]({target})"
+        return f'<picture><source media="(max-width: 44em)" srcset="{slim}">{image}</picture>' if narrow else image
 
     def _promise(self) -> str:
         """The page about the promise. What README says of it has to be there, word for word."""
