@@ -215,6 +215,7 @@ test-all: ## long: Run every test there is, those that `make test` leaves out in
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) --all python/tests
 	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
 	$(STEP) 'tests over all languages' --show -- $(PYTEST) --all $(SUITES)
+	$(STEP) 'loops that read nothing' --show -- env REDLOCK_SOCKETS=background $(PYTEST) tests/conformance -k 'asyncio or node'
 	$(STEP) 'a cluster' --show -- $(PYTEST) --all $(TELLING) --topology cluster
 	$(STEP) 'sentinels' --show -- $(PYTEST) --all $(TELLING) --topology sentinel
 	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)

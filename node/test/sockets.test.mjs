@@ -70,6 +70,25 @@ test("one call after the other leaves the background asleep", { skip: !existsSyn
   }
 });
 
+test("the background reads all answers if the environment says so", { skip: !existsSync("/proc/self/task") }, async () => {
+  process.env.REDLOCK_SOCKETS = "background";
+  const program = start(
+    servers.slice(0, 1),
+    fresh(),
+    `
+    import { readdirSync, readFileSync } from "node:fs";
+    ${sleeps}
+    await lock.using(() => undefined);
+    const asleep = sleeps();
+    for (let turn = 0; turn < ${MANY}; turn += 1) await lock.using(() => undefined);
+    console.log(sleeps() - asleep);
+  `,
+  );
+  delete process.env.REDLOCK_SOCKETS;
+  await ends(program);
+  assert.ok(Number(program.output) > MANY, program.output);
+});
+
 test("a call that is answered while the loop is busy has its lock", async (t) => {
   const events = [];
   const listener = (event) => events.push(event);

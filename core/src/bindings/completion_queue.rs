@@ -219,8 +219,7 @@ impl Queue {
     /// the other. While [`sockets`](Queue::sockets) is readable, the loop calls [`turn`](Queue::turn). It does so from
     /// [`begin_to_watch`](Queue::begin_to_watch) on; until then the background watches them all.
     pub fn watching(wake: impl Fn() + Send + Sync + 'static) -> Self {
-        // Without one, which takes a descriptor, the background does it all.
-        Self::on(EventLoop::new().ok(), wake)
+        Self::on(EventLoop::if_wanted(), wake)
     }
 
     fn on(event_loop: Option<Arc<EventLoop>>, wake: impl Fn() + Send + Sync + 'static) -> Self {

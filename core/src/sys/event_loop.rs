@@ -31,6 +31,9 @@ use crate::sys::mutex::Mutex;
 /// The number of sockets that one turn looks at. The others wait for the next one.
 const EVENTS: usize = 64;
 
+/// With the value `background`, no loop of the process watches sockets.
+const SWITCH: &str = "REDLOCK_SOCKETS";
+
 thread_local! {
     /// The loop whose thread this is, while it runs tasks of this library.
     static ENTERED: RefCell<Option<Arc<EventLoop>>> = const { RefCell::new(None) };
@@ -64,6 +67,13 @@ pub(crate) struct EventLoop {
 }
 
 impl EventLoop {
+    /// Makes a loop. `None` if the environment has switched loops off, or if the process has no descriptor left: then the
+    /// background watches all sockets.
+    pub(crate) fn if_wanted() -> Option<Arc<Self>> {
+        let is_off = std::env::var_os(SWITCH).is_some_and(|value| value == "background");
+        if is_off { None } else { Self::new().ok() }
+    }
+
     /// Makes the queue of events.
     pub(crate) fn new() -> io::Result<Arc<Self>> {
         let poll = Poll::new()?;
