@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind};
 use crate::sys::handover::Handover;
 use crate::sys::log::log;
 use crate::sys::log_queue::{self, shielded};
-use crate::sys::task::spawn;
+use crate::sys::task::{Task, spawn, spawn_boxed};
 
 /// The runner of background work.
 #[derive(Debug)]
@@ -131,7 +131,8 @@ impl Started {
 
     /// Runs `task` in the background.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.begin(move |runtime| drop(spawn(runtime, task)));
+        let task: Task = Box::pin(task);
+        self.begin(move |runtime| drop(spawn_boxed(runtime, task)));
     }
 
     /// Begins a task in the background with `job`: at once on the background's thread, else when the background reads

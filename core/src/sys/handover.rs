@@ -35,10 +35,7 @@ use tokio::task::AbortHandle;
 
 use crate::sys::event_loop::{EventLoop, Resume};
 use crate::sys::mutex::Mutex;
-use crate::sys::task::spawn;
-
-/// A task of any kind.
-type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+use crate::sys::task::{Task, spawn_boxed};
 
 /// A task that was handed over.
 pub(crate) struct Handover(Arc<Place>);
@@ -107,7 +104,7 @@ impl Place {
     fn rest(&self, task: Task) {
         let mut state = self.state.lock();
         *state = match *state {
-            State::Begun { is_woken: true } => State::Running(spawn(&self.runtime, task)),
+            State::Begun { is_woken: true } => State::Running(spawn_boxed(&self.runtime, task)),
             State::Begun { is_woken: false } => State::Resting(task),
             // It was aborted meanwhile.
             _ => {
@@ -133,7 +130,7 @@ impl Wake for Place {
                     drop(state);
                     event_loop.wake(Arc::clone(self) as _);
                 }
-                _ => *state = State::Running(spawn(&self.runtime, task)),
+                _ => *state = State::Running(spawn_boxed(&self.runtime, task)),
             },
             // A waker of its first poll that is late. The task is polled again when it runs, and gives out others then.
             former => *state = former,

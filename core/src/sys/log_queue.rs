@@ -76,27 +76,20 @@ fn counter() -> &'static AtomicU64 {
 
 /// Tells the subscriber of an event: now, or through the queue if this is the background's thread.
 pub(crate) fn tell(event: impl FnOnce() + Send + 'static) {
-    with_queue(event, |queue, event| {
-        if queue.waiting.load(Ordering::Relaxed) >= MOST || !queue.put(event) {
-            counter().fetch_add(1, Ordering::Relaxed);
-        }
-    });
+    if is_queued() { put_in_queue(Box::new(event), MOST) } else { shielded(event) }
 }
 
 /// Works as [`tell`], for a change or the end of a span, which is not dropped.
 pub(crate) fn tell_of_span(change: impl FnOnce() + Send + 'static) {
-    with_queue(change, |queue, change| {
-        queue.put(change);
-    });
+    if is_queued() { put_in_queue(Box::new(change), usize::MAX) } else { shielded(change) }
 }
 
-fn with_queue<E: FnOnce() + Send + 'static>(entry: E, put: impl FnOnce(&LogQueue, Entry)) {
-    if !is_queued() {
-        return shielded(entry);
-    }
+/// Drops and counts the entry if that many are waiting.
+fn put_in_queue(entry: Entry, most: usize) {
     QUEUE.with(|queue| {
-        if let Some(queue) = queue.get() {
-            put(queue, Box::new(entry));
+        let Some(queue) = queue.get() else { return };
+        if queue.waiting.load(Ordering::Relaxed) >= most || !queue.put(entry) {
+            counter().fetch_add(1, Ordering::Relaxed);
         }
     });
 }

@@ -44,6 +44,7 @@ use crate::sys::background::Background;
 use crate::sys::clock::{Clock, Moment, Tick};
 use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
+use crate::sys::task::block_on;
 
 /// The seats of callers that have no node set.
 const OTHER_SEATS: usize = 8;
@@ -271,7 +272,7 @@ impl Pool {
     pub(crate) fn drive<T>(self: &Arc<Self>, clock: &Clock, idle: Idle, future: impl Future<Output = T>) -> (T, Id) {
         let _driven = Driven { pool: self, runtime: idle.id(), panicking: thread::panicking() };
         let look = clock.now().since(idle.since) > FRESH;
-        let output = idle.runtime.block_on(async {
+        let output = block_on(&idle.runtime, async {
             take_in(look).await;
             future.await
         });
@@ -295,7 +296,7 @@ impl Pool {
         let output = loop {
             let asks = interrupted.is_some();
             let Idle { runtime, tick, .. } = &mut idle;
-            let turn = runtime.block_on(async {
+            let turn = block_on(runtime, async {
                 take_in(mem::take(&mut look)).await;
                 poll_fn(|cx| match call.as_mut().as_pin_mut().map(|future| future.poll(cx)) {
                     Some(Poll::Ready(output)) => Poll::Ready(Some(output)),
@@ -319,7 +320,7 @@ impl Pool {
                 Err(Break::Forked(said))
             }
             Err(interruption) => {
-                idle.runtime.block_on(async {
+                block_on(&idle.runtime, async {
                     call.set(None);
                     afterwards.await;
                 });
@@ -479,7 +480,7 @@ impl Stock {
 fn close_dropped(runtime: &Runtime, mut dropped: Vec<Stale>) -> Vec<Stale> {
     // Before the turns: the tasks of connections that go during the turns need turns themselves.
     dropped.retain(|stale| stale.connections.strong_count() > 0);
-    runtime.block_on(async {
+    block_on(runtime, async {
         for _ in 0..TURNS {
             tokio::task::yield_now().await;
         }

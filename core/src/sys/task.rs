@@ -3,33 +3,49 @@
 //! In a simulation a stand-in may replace a runtime. Its tasks can be stopped and ended all at once.
 
 use std::future::Future;
+use std::pin::{Pin, pin};
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tokio::task::AbortHandle;
+
+/// A task of any kind. The runtime's code is compiled once for all of them.
+pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Runs `task` on `runtime`.
 pub(crate) fn spawn(runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    spawn_boxed(runtime, Box::pin(task))
+}
+
+/// Works as [`spawn`].
+pub(crate) fn spawn_boxed(runtime: &Handle, task: Task) -> AbortHandle {
     if cfg!(feature = "__simulation")
         && let Some(stand_in) = simulated::stand_in(runtime)
     {
-        return stand_in.spawn(Box::pin(task));
+        return stand_in.spawn(task);
     }
     runtime.spawn(task).abort_handle()
+}
+
+/// Drives `future` to its end on the calling thread. The runtime's code is compiled once for all of them, too.
+pub(crate) fn block_on<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {
+    let mut output = None;
+    {
+        let future: Pin<&mut dyn Future<Output = ()>> = pin!(async { output = Some(future.await) });
+        runtime.block_on(future);
+    }
+    output.expect("it has been driven to its end")
 }
 
 /// The stand-ins for runtimes in a simulation, which is one thread.
 pub(crate) mod simulated {
     use std::cell::RefCell;
     use std::collections::HashMap;
-    use std::future::Future;
-    use std::pin::Pin;
     use std::sync::Arc;
 
     use tokio::runtime::{Handle, Id};
     use tokio::task::AbortHandle;
 
-    /// A task of any kind.
-    pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+    use super::Task;
 
     /// A receiver of tasks meant for a runtime.
     pub(crate) trait StandIn {

@@ -15,7 +15,8 @@ use crate::api::client::{Builder, Redlock};
 use crate::error::Error;
 use crate::process::Process;
 use crate::sys::background::Background;
-use crate::sys::task::simulated::{self, StandIn, Task};
+use crate::sys::task::Task;
+use crate::sys::task::simulated::{self, StandIn};
 
 /// A simulated process: a background, clients, and runtimes for their callers.
 pub struct Program {
