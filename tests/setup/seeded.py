@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--outcomes", type=Path, help="write the outcome of each test to this file, a line of JSON each")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts the tests that are left into the order of the seed."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Puts the tests that are left into the order of the seed. Which are left depends on the order before."""
+    yield
     items[:] = shuffled(sorted(items, key=lambda item: item.nodeid), config.getoption("--order-seed"))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from setup import scarcity
 from setup.outcomes import Condition, Round, chosen, is_steady, report, rounds, rust_outcomes, shuffled, tap_outcomes
 from support.clock import until
+from support.process import TESTS, python
 
 HALF, BUSY = Round(1, Condition(0.5), 7), Round(2, Condition(), 8)
 
@@ -26,6 +28,15 @@ def test_the_conditions_take_turns_and_each_round_has_its_seed() -> None:
 def test_a_seed_is_an_order() -> None:
     assert shuffled(range(20), 7) == shuffled(range(20), 7) != shuffled(range(20), 8)
     assert sorted(shuffled(range(20), 7)) == list(range(20))
+
+
+def test_each_seed_has_the_cases_of_make_test(tmp_path: Path) -> None:
+    collect = [*python("pytest"), "--collect-only", "-q", str(TESTS / "conformance/test_pairs.py")]
+    seeds = (["-p", "setup.seeded", "--order-seed", seed, "--outcomes", str(tmp_path / "outcomes")] for seed in "12")
+    found = [subprocess.run([*collect, *seed], capture_output=True, text=True, check=True) for seed in ([], *seeds)]
+    usual, one, two = ([line for line in each.stdout.splitlines() if "::" in line] for each in found)
+    assert sorted(usual) == sorted(one) == sorted(two)
+    assert usual != one != two
 
 
 def test_words_choose_parts() -> None:
