@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.patheffects import withStroke
 
 from chaos.colours import FAULT, FROZEN, LANGUAGE
 from chaos.demo import outlived, struck_hold
@@ -54,8 +53,8 @@ TOLD: dict[str, Any] = {"marker": "D", "markersize": 7, "color": "black", "marke
 REFUSED: dict[str, Any] = {"marker": "X", "markersize": 8, "color": "#d62728", "markeredgecolor": "white"}
 """The mark of a late write that the store refused."""
 
-HALO = withStroke(linewidth=3, foreground="white")
-"""Around words that stand on bars."""
+HALO: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+"""Behind words that stand on bars. An outline of the letters would leave no text in the file."""
 
 TAKEOVER: dict[str, Any] = {"marker": "^", "markersize": 9, "color": "#2e9c5b", "markeredgecolor": "white"}
 """The mark of a server that became the primary."""
@@ -151,7 +150,7 @@ def _remarks(axes: Axes, run: Run, heights: dict[str, int], holds: Sequence[Hold
         for hold in holds:
             if hold.since_ns <= done.from_ns and outlived(hold, done) and hold.held_s > TTL_S:
                 at_s, y = run.seconds(hold.over_ns), heights[hold.lane]
-                axes.text(at_s + 0.1, y, "survived", va="center", weight="bold", zorder=8, path_effects=[HALO])
+                axes.text(at_s + 0.1, y, "survived", va="center", weight="bold", zorder=8, bbox=HALO)
 
 
 def _rate(axes: Axes, run: Run) -> None:
