@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from chaos import demo, holds, live, outcome, picture, screen
+from chaos import demo, holds, live, outcome, screen
 from chaos.arena import HANDS, ROLES, Arena, ArenaError
 from chaos.cluster import Cluster
 from chaos.cluster_demo import ClusterDemo
@@ -98,6 +98,8 @@ def introduce(console: Console, run: Run) -> None:
 
 def report(console: Console, run: Run) -> bool:
     """Draws the run and prints its result; `True` if every promise held."""
+    from chaos import picture  # noqa: PLC0415 - its library takes a second to load
+
     histories = sorted(run.out.glob("epoch-*.jsonl"))[-3:]
     if isinstance(run, Demo):
         drawn, held = run.out / "timeline.svg", holds.read(histories[0])

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from chaos import outcome, picture, screen
+from chaos import outcome, screen
 from chaos.arena import PASSWORD, ROLES, Journal, Json, Worker
 from chaos.checker import Judgement, judge
 from chaos.cluster import Cluster
@@ -367,6 +367,8 @@ def test_the_live_view_fits_a_small_terminal(run: Run) -> None:
 
 
 def test_the_picture_names_every_lane(run: Run, tmp_path: Path) -> None:
+    from chaos import picture  # noqa: PLC0415 - its library takes a second to load
+
     file = tmp_path / "chaos.svg"
     picture.draw(run, file)
     text = file.read_text()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos import picture, screen
+from chaos import screen
 from chaos.cluster import SHARDS, Cluster
 from chaos.cluster_demo import EPOCH, FIRST, KEEPERS, KILL, NEXT, WORDS, ClusterDemo
 from chaos.demo import CREW
@@ -78,6 +78,8 @@ def test_what_did_not_happen_is_a_result(run: ClusterDemo, tmp_path: Path) -> No
 
 
 def test_the_picture_and_the_live_view_show_failovers(run: ClusterDemo, tmp_path: Path) -> None:
+    from chaos import picture  # noqa: PLC0415 - its library takes a second to load
+
     file = tmp_path / "timeline.svg"
     picture.draw(run, file, held(tmp_path, of=HISTORY))
     text = file.read_text()

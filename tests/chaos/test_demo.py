@@ -16,7 +16,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from chaos import demo, holds, live, picture, screen
+from chaos import demo, holds, live, screen
 from chaos.counts import Heard
 from chaos.demo import CREW, EPOCH, KEEPER, Demo
 from chaos.holds import Hold
@@ -235,6 +235,8 @@ def test_a_call_without_quorum_is_shown_and_no_failure(run: Demo, tmp_path: Path
 
 
 def test_the_picture_names_every_worker_and_trouble(run: Demo, tmp_path: Path) -> None:
+    from chaos import picture  # noqa: PLC0415 - its library takes a second to load
+
     file = tmp_path / "timeline.svg"
     picture.draw(run, file, held(tmp_path, record("python-3.1/0", 40, 9.2, 9.21, kind="write", ok=False)))
     text = file.read_text()
@@ -250,6 +252,8 @@ def test_the_picture_names_every_worker_and_trouble(run: Demo, tmp_path: Path) -
 
 
 def test_a_run_that_never_began_can_be_drawn_and_reported(tmp_path: Path) -> None:
+    from chaos import picture  # noqa: PLC0415 - its library takes a second to load
+
     run = never_began(tmp_path)
     picture.draw(run, tmp_path / "timeline.svg")
     assert "FAILED" in report(run, [])
