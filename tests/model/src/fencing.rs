@@ -202,13 +202,14 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
         if begun < A {
             steps.push(Step::Begins(begun));
         }
+        let mut messages = Vec::new();
         for attempt in 0..begun {
-            let levels = self.levels(state, attempt).filter(|_| !state.is_detached(attempt));
-            steps.extend(levels.map(|level| Step::Levels(attempt, level)));
+            let ahead = if state.is_detached(attempt) { Vec::new() } else { self.ahead(state, attempt) };
+            let levels = ahead.iter().filter(|level| self.is_level(state, attempt, **level));
+            steps.extend(levels.map(|level| Step::Levels(attempt, *level)));
             for node in self.list(attempt) {
-                let mut messages = Vec::new();
-                self.messages(state, attempt, node, &mut messages);
-                steps.extend(messages.into_iter().map(|message| Step::Between(attempt, node, message)));
+                self.messages(state, attempt, node, &ahead, &mut messages);
+                steps.extend(messages.drain(..).map(|message| Step::Between(attempt, node, message)));
             }
             if state.won(attempt).is_none() {
                 let parts: Vec<Part> = self.list(attempt).map(|node| state.nodes[node].parts[attempt]).collect();
@@ -348,8 +349,15 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
         (0..A).any(|other| self.are_rivals(attempt, other) && state.won(other) > state.won(attempt))
     }
 
-    /// What may arrive at a node from an attempt that has begun.
-    fn messages(&self, state: &State<S, A, K>, attempt: usize, node: usize, messages: &mut Vec<Message>) {
+    /// What may arrive at a node from an attempt that has begun, which knows that nodes are `ahead`.
+    fn messages(
+        &self,
+        state: &State<S, A, K>,
+        attempt: usize,
+        node: usize,
+        ahead: &[u64],
+        messages: &mut Vec<Message>,
+    ) {
         let there = &state.nodes[node];
         let (part, won) = (there.parts[attempt], state.won(attempt).is_some());
         let again = part != Part::Pending;
@@ -364,16 +372,18 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
             };
             let floor = if self.clocks { there.forgotten } else { 0 };
             let acquire = |(proposal, heard)| Message::Acquire { proposal: floor + proposal, again, heard };
-            let heard = |proposal: &u64| uses.iter().map(|heard| (*proposal, *heard)).collect::<Vec<_>>();
+            let heard = |proposal: &u64| {
+                let proposal = *proposal;
+                uses.iter().map(move |heard| (proposal, *heard))
+            };
             messages.extend(self.proposals.iter().flat_map(heard).map(acquire));
         }
         if self.confirms(part, state.attempts[attempt].decided) {
             messages.push(Message::Confirm);
         }
         let is_detached = state.is_detached(attempt);
-        let floors =
-            self.ahead(state, attempt).into_iter().filter(|floor| there.raised[attempt] < *floor && !is_detached);
-        messages.extend(floors.map(Message::Raise));
+        messages
+            .extend(ahead.iter().filter(|floor| there.raised[attempt] < **floor).map(|floor| Message::Raise(*floor)));
         let given_up = there.given_up[attempt];
         let is_over = (given_up || self.is_superseded(state, attempt)) && !there.extended[attempt]
             || state.is_handed_over(attempt) && !there.extended_late;
@@ -506,11 +516,11 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
 
     /// Whether a lock was extended after somebody had won with a larger fence.
     fn is_bridged(&self, state: &State<S, A, K>) -> bool {
-        (0..A).any(|attempt| {
-            let extended: Vec<bool> = self.list(attempt).map(|node| state.nodes[node].extended[attempt]).collect();
-            model::is_extended(&extended)
-        }) || (0..ATTACHMENTS_MOST)
-            .any(|number| model::is_extended(&state.nodes.each_ref().map(|node| node.extended_anew[number])))
+        // Almost always no node has, and then nobody need be asked what a quorum is.
+        let is_quorum = |extended: &[bool]| extended.contains(&true) && model::is_extended(extended);
+        (0..A).any(|attempt| is_quorum(&state.nodes.each_ref().map(|node| node.extended[attempt])[self.list(attempt)]))
+            || (0..ATTACHMENTS_MOST)
+                .any(|number| is_quorum(&state.nodes.each_ref().map(|node| node.extended_anew[number])))
     }
 
     /// Whether an attempt has won and its keys, those of late grants aside, stand on a quorum.

@@ -5,6 +5,8 @@ use std::fmt::Display;
 use std::hash::Hash;
 use std::rc::Rc;
 
+use ahash::RandomState;
+
 /// What can happen.
 pub trait Model {
     /// Everything there is to know at one moment.
@@ -23,7 +25,7 @@ pub trait Model {
 /// that is not, a line for each step.
 pub fn search<M: Model>(model: &M, right: impl Fn(&M::State) -> bool) -> Result<usize, String> {
     let start = Rc::new(model.start());
-    let mut seen = HashSet::from([Rc::clone(&start)]);
+    let mut seen = HashSet::<_, RandomState>::from_iter([Rc::clone(&start)]);
     // In the order in which they were found, which is that of their distance, with the place of the one before.
     let mut found = vec![(start, 0)];
     let mut place = 0;

@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 
+use ahash::RandomState;
 use redlock::testing::model::{self, Answer, Ask, Keys};
 
 use crate::search::Model;
@@ -85,7 +86,7 @@ impl fmt::Display for Step {
 }
 
 /// What the library has answered: a node's keys, who asks and for what; and what the keys are then.
-type Known = HashMap<(Keys, u8, Ask), (Keys, Answer)>;
+type Known = HashMap<(Keys, u8, Ask), (Keys, Answer), RandomState>;
 
 thread_local! {
     static KNOWN: RefCell<Known> = RefCell::default();

@@ -1,9 +1,10 @@
 //! The rules of the protocol, and what a [`Mutant`] makes of each.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 
+use ahash::RandomState;
 use redlock::testing::model::{self, Answer, Ask, Keys, NAMES_MOST, Next, Part};
 use redlock::testing::simulation::{Fault, plant};
 
@@ -57,8 +58,8 @@ type Asked = (SomeKeys, usize, u8, Ask, Option<u8>, bool);
 /// What the library has answered: few things are asked, and each of them very often.
 #[derive(Default)]
 struct Known {
-    answers: HashMap<Asked, (SomeKeys, Answer)>,
-    verdicts: HashMap<Option<u64>, HashMap<Vec<Part>, Vec<Next>>>,
+    answers: HashMap<Asked, (SomeKeys, Answer), RandomState>,
+    verdicts: HashMap<Option<u64>, HashMap<Vec<Part>, Vec<Next>, RandomState>, RandomState>,
 }
 
 /// The token of an attachment. No attempt has it.
@@ -183,19 +184,17 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
         }
     }
 
-    /// What the lock of an attempt that has won may count as from now on.
-    pub(super) fn levels(&self, state: &State<S, A, K>, attempt: usize) -> impl Iterator<Item = u64> {
-        let raised =
-            move |floor: u64| self.list(attempt).filter(|node| state.nodes[*node].raised[attempt] >= floor).count();
-        let counts = move |floor: &u64| self.is(Mutant::LevelsAlone) || self.is_quorum(raised(*floor));
-        self.ahead(state, attempt).into_iter().filter(counts)
+    /// Whether the lock of an attempt that has won may count as this from now on.
+    pub(super) fn is_level(&self, state: &State<S, A, K>, attempt: usize, level: u64) -> bool {
+        let raised = || self.list(attempt).filter(|node| state.nodes[*node].raised[attempt] >= level).count();
+        self.is(Mutant::LevelsAlone) || self.is_quorum(raised())
     }
 
     /// What nodes are known to remember that is more than the lock of an attempt counts as, which has won: the most that
     /// one has granted to it, or says in place of taking the lock back.
-    pub(super) fn ahead(&self, state: &State<S, A, K>, attempt: usize) -> BTreeSet<u64> {
+    pub(super) fn ahead(&self, state: &State<S, A, K>, attempt: usize) -> Vec<u64> {
         let Attempt { won: Some(fence), level: Some(level), .. } = state.attempts[attempt] else {
-            return BTreeSet::new();
+            return Vec::new();
         };
         let heard = |node: usize| match state.nodes[node].parts[attempt] {
             Part::Granted(fence) => fence,
@@ -224,7 +223,10 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
         // An extension with it may still be under way.
         let raised = |node: usize| state.nodes[node].raised[attempt];
         let each = |node: usize| [heard(node), found(node).unwrap_or(0), refused(node), raised(node)];
-        self.list(attempt).flat_map(each).filter(|fence| *fence > level).collect()
+        let mut ahead: Vec<u64> = self.list(attempt).flat_map(each).filter(|fence| *fence > level).collect();
+        ahead.sort_unstable();
+        ahead.dedup();
+        ahead
     }
 
     /// Puts a lock back where there is none.
