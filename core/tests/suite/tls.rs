@@ -139,20 +139,6 @@ fn hang_up(server: &Server) {
 }
 
 #[test]
-fn a_private_authority_is_an_option_or_a_part_of_the_url() {
-    let (Some(server), Some(other)) = (server(), server()) else { return };
-    let ca = server.authority().ca();
-    works(&builder(&server).tls_ca(&ca).build().unwrap());
-    let url = |ca: &Path| format!("{}?tls_ca={}", server.url(), ca.display());
-    works(&blocking::Redlock::new(url(&ca)).unwrap());
-    // The URL wins.
-    let other = other.authority().ca();
-    works(&builder(&server).nodes(url(&ca)).tls_ca(&other).build().unwrap());
-    let refused = answer(&builder(&server).nodes(url(&other)).tls_ca(&ca).build().unwrap());
-    assert!(refused.contains("certificate") && refused.contains("tls_ca"), "{refused}");
-}
-
-#[test]
 fn one_clients_certificates_are_not_anothers() {
     let (Some(server), Some(other)) = (server(), server()) else { return };
     let wrong = builder(&server).tls_ca(other.authority().ca()).build().unwrap();
@@ -162,30 +148,6 @@ fn one_clients_certificates_are_not_anothers() {
         hang_up(&server);
         works(&right);
     }
-}
-
-#[test]
-fn the_name_in_the_certificate_can_be_another_than_the_host() {
-    let Some(program) = Program::with_tls() else { return };
-    let server = Server::builder().program(program).tls(true).args(["--bind", "127.0.0.1 127.0.0.2"]).start();
-    let client =
-        |host: &str| builder(&server).nodes(server.url().replace("127.0.0.1", host)).tls_ca(server.authority().ca());
-    let refused = answer(&client("127.0.0.2").build().unwrap());
-    assert!(refused.contains("tls_server_name"), "{refused}");
-    works(&client("127.0.0.2").tls_server_name("localhost").build().unwrap());
-    let refused = answer(&client("127.0.0.1").tls_server_name("redis.internal").build().unwrap());
-    assert!(refused.contains("tls_server_name"), "{refused}");
-}
-
-#[test]
-fn a_server_may_ask_for_a_certificate() {
-    let Some(program) = Program::with_tls() else { return };
-    let server = Server::builder().program(program).tls(true).client_certificates(true).start();
-    let authority = server.authority();
-    let trusting = || builder(&server).tls_ca(authority.ca());
-    let refused = answer(&trusting().build().unwrap());
-    assert!(refused.contains("tls_cert") && refused.contains("tls_key"), "{refused}");
-    works(&trusting().tls_cert(authority.client_certificate()).tls_key(authority.client_key()).build().unwrap());
 }
 
 #[test]
