@@ -42,6 +42,8 @@ from setup.scarcity import END_S, scarce
 from support.process import die_with_parent
 
 LOGS = ROOT / "target" / "stress"
+HANG_S = 3600
+"""The time limit of a program in Rust, whose tests have none of their own."""
 
 
 def run(program: Program, prefix: Sequence[str], number: Round, folder: Path) -> Iterator[tuple[str, str, str]]:
@@ -56,7 +58,7 @@ def run(program: Program, prefix: Sequence[str], number: Round, folder: Path) ->
         command += ["--order-seed", str(number.seed), "--outcomes", str(outcomes)]
     interrupt: KeyboardInterrupt | None = None
     try:
-        status = wait([*prefix, *command], program.cwd, env, log)
+        status = wait([*prefix, *command], program.cwd, env, log, HANG_S if program.part == "rust" else None)
     except KeyboardInterrupt as error:
         interrupt = error
     output = log.read_text(encoding="utf-8", errors="replace")
@@ -76,8 +78,8 @@ def run(program: Program, prefix: Sequence[str], number: Round, folder: Path) ->
     yield program.name, FAILED if failed else PASSED, output
 
 
-def wait(command: Sequence[str], cwd: Path, env: dict[str, str], log: Path) -> int:
-    """Runs a command to its end; ends it if this program is interrupted."""
+def wait(command: Sequence[str], cwd: Path, env: dict[str, str], log: Path, limit_s: float | None) -> int:
+    """Runs a command to its end; ends it if this program is interrupted, or after the time limit."""
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(
             command,
@@ -91,15 +93,17 @@ def wait(command: Sequence[str], cwd: Path, env: dict[str, str], log: Path) -> i
             preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
         )
         try:
-            return process.wait()
-        except KeyboardInterrupt:
+            return process.wait(limit_s)
+        except (KeyboardInterrupt, subprocess.TimeoutExpired) as reason:
             os.killpg(process.pid, signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_S)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
+            status = process.wait()
+            if isinstance(reason, KeyboardInterrupt):
+                raise
+            return status
 
 
 def file_name(case: str) -> str:

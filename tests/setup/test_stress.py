@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from setup import scarcity
+from setup import scarcity, stress
 from setup.outcomes import Condition, Round, chosen, is_steady, report, rounds, rust_outcomes, shuffled, tap_outcomes
+from setup.parts import Program
 from support.clock import until
 from support.process import TESTS, python
 
@@ -131,6 +132,12 @@ def test_a_program_runs_under_each_condition(condition: Condition) -> None:
     with scarcity.scarce(condition) as (prefix, way):
         done = subprocess.run([*prefix, "echo", "a b"], capture_output=True, text=True, check=True)
     assert done.stdout == "a b\n", way
+
+
+def test_a_program_that_hangs_has_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(stress, "HANG_S", 0.1)
+    hangs = Program("hangs", "rust", ["sh", "-c", "sleep 60"], tmp_path)
+    assert [case[:2] for case in stress.run(hangs, [], HALF, tmp_path)] == [("hangs", "failed")]
 
 
 def test_neighbours_stand_in_for_a_quota(monkeypatch: pytest.MonkeyPatch) -> None:
