@@ -4,8 +4,8 @@
     python tests mutants.planted no-drift no-margin these
     python tests mutants.planted --sample           the one that `make test` plants
 
-All have one folder for what is built, so that only the engine and the simulation are compiled again. Exit code 1: one
-was not found, or did not build.
+All have one folder for what is built, so that only the engine and the simulation are compiled again. The crates of
+others are those of the main build. Exit code 1: one was not found, or did not build.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from mutants.patches import ROOT, Patch, named
 
+MAIN = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug"
 PLACE = ROOT / "target" / "planted"
-TREE = PLACE / "tree"
+TREE, BUILT = PLACE / "tree", PLACE / "build" / "debug"
 
 SEEDS = 20_000
 """How many seeds look for a fault, the first of which finds it as long as nothing else changes what a seed plays."""
@@ -38,6 +40,8 @@ def main() -> int:
     options = parser.parse_args()
     wanted = [patch for patch in named(options.names) if patch.is_sample or not options.sample]
     copy()
+    if MAIN.exists() and not BUILT.exists():
+        share()
     missed = [patch.name for patch in wanted if not is_found(patch)]
     if missed:
         print(f"not found: {', '.join(missed)}")
@@ -58,6 +62,22 @@ def copy() -> None:
     for path in TREE.rglob("*"):
         if path.is_file() and str(path.relative_to(TREE)) not in names | {"Cargo.lock"}:
             path.unlink()
+
+
+def share() -> None:
+    """Links what the main build has made of the crates of others, whose code does not depend on where the tree is."""
+
+    def unit(path: Path) -> str:
+        return path.name.partition(".")[0].rpartition("-")[2]
+
+    others = {unit(path) for path in (MAIN / ".fingerprint").iterdir() if not path.name.startswith("redlock-")}
+    for path in (path for folder in (".fingerprint", "build", "deps") for path in (MAIN / folder).iterdir()):
+        target = BUILT / path.relative_to(MAIN)
+        if unit(path) in others and path.is_dir():
+            shutil.copytree(path, target, copy_function=os.link)
+        elif unit(path) in others:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.link(path, target)
 
 
 def bring(name: str) -> None:
@@ -84,8 +104,10 @@ def is_found(patch: Patch) -> bool:
 
 def shown(patch: Patch) -> str | None:
     """The line that shows the fault, if there is one."""
-    which = ["--bin", "simulate"] if patch.story is None else ["--test", "suite"]
-    build = ["cargo", "build", "--quiet", "--locked", "--package", "redlock-simulation", *which]
+    # With all of the tree and an example, the crates of others have the features that they have in the main build.
+    usual = ["--workspace", "--bin", "simulate", "--example", "quickstart"]
+    which = usual if patch.story is None else ["--package", "redlock-simulation", "--test", "suite"]
+    build = ["cargo", "build", "--quiet", "--locked", *which]
     # What is left over of a step that was taken out is warned of, and is no concern.
     built = subprocess.run(build, cwd=TREE, env=environment(), capture_output=True, text=True, check=False)
     if built.returncode:
@@ -96,7 +118,7 @@ def shown(patch: Patch) -> str | None:
 
 def told_by_seed(patch: Patch) -> str | None:
     """The line of a seed that shows the fault."""
-    command = [str(PLACE / "build/debug/simulate"), "--seed", str(patch.seed), "--seeds", str(SEEDS), "--all"]
+    command = [str(BUILT / "simulate"), "--seed", str(patch.seed), "--seeds", str(SEEDS), "--all"]
     meant = re.compile(rf"seed \d+: (?!Plan).*({patch.shows})")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as search:
         assert search.stdout is not None
