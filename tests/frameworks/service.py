@@ -12,16 +12,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from support.clock import until
-from support.servers import bind_free_port
 
 LIMIT_S = 60
 """No framework takes as long to start, to answer or to end."""
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        return bind_free_port(probe)
 
 
 class Service:

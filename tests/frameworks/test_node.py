@@ -16,8 +16,9 @@ import pytest
 
 from examples.program import ROOT
 from frameworks.page import command, write
-from frameworks.service import LIMIT_S, Service, free_port
+from frameworks.service import LIMIT_S, Service
 from support.clock import until
+from support.ports import free_port
 from support.process import stop_process
 from support.servers import Server
 

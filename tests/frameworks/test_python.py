@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from frameworks.page import command, write
-from frameworks.service import LIMIT_S, Service, free_port
+from frameworks.service import LIMIT_S, Service
 from support.clock import until
+from support.ports import free_port
 from support.servers import Server
 
 SCRIPTS = Path(sys.executable).parent
