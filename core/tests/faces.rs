@@ -61,37 +61,6 @@ fn add_one(counter: &AtomicU32) {
     counter.store(before + 1, Ordering::SeqCst);
 }
 
-#[tokio::test]
-async fn async_on_a_current_thread_runtime() {
-    let server = Server::start();
-    let redlock = Redlock::new(server.url()).unwrap();
-    cycle(&redlock).await;
-    cycle(&redlock).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn async_on_a_multi_thread_runtime() {
-    let servers = cluster(3);
-    let redlock = Redlock::new(urls(&servers)).unwrap();
-    let counter = Arc::new(AtomicU32::new(0));
-    let tasks: Vec<_> = (0..8)
-        .map(|_| {
-            let (redlock, counter) = (redlock.clone(), Arc::clone(&counter));
-            tokio::spawn(async move {
-                for _ in 0..5 {
-                    let guard = redlock.lock("foo").await.unwrap();
-                    add_one(&counter);
-                    guard.release().await.unwrap();
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    assert_eq!(counter.load(Ordering::SeqCst), 40);
-}
-
 #[test]
 fn a_client_outlives_its_first_runtime() {
     let server = Server::start();
@@ -118,26 +87,6 @@ fn async_without_any_runtime() {
     block_on(cycle(&redlock));
     let guard = block_on(redlock.lock("foo").ttl(Duration::from_secs(1)).auto_renew(false).acquire()).unwrap();
     assert_eq!(block_on(guard.lost()).reason(), Some(LostReason::Expired));
-}
-
-#[test]
-fn blocking_on_many_threads_loses_no_update() {
-    let server = Server::start();
-    let redlock = blocking::Redlock::new(server.url()).unwrap();
-    let counter = AtomicU32::new(0);
-    thread::scope(|scope| {
-        for _ in 0..32 {
-            scope.spawn(|| {
-                for _ in 0..5 {
-                    let guard = redlock.lock("foo").acquire().unwrap();
-                    add_one(&counter);
-                    guard.release().unwrap();
-                }
-            });
-        }
-    });
-    assert_eq!(counter.load(Ordering::SeqCst), 160);
-    eventually("no key stays", || server.get("foo").is_none());
 }
 
 /// They would take three descriptors each from their process, and a connection from every server.

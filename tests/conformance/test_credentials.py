@@ -52,12 +52,13 @@ def add_user(server: Server, user: str) -> None:
     server.command("ACL", "SETUSER", user, "on", f">{SECRET}", "~*", "&*", "+@all")
 
 
-def users(server: Server) -> set[str]:
-    """As whom clients are logged in."""
+def users(server: Server) -> dict[str, str]:
+    """As whom clients are logged in, by the number of each connection."""
     text = server.command("CLIENT", "LIST", "TYPE", "normal")
     assert isinstance(text, bytes)
-    words = [word.partition("=") for line in text.decode().splitlines() for word in line.split(" ")]
-    return {value for key, _, value in words if key == "user"}
+    lines = text.decode().splitlines()
+    clients = [dict(word.split("=", 1) for word in line.split(" ") if "=" in word) for line in lines]
+    return {client["id"]: client["user"] for client in clients}
 
 
 @every_face
@@ -76,7 +77,7 @@ def test_a_password_file(
     path.write_text(f"{SECRET}\n", encoding="utf-8")
     lock = client.lock(name, timeout_ms=30_000)
     lock.acquire()
-    assert "app" in users(server)
+    assert "app" in users(server).values()
     lock.release()
 
 
@@ -135,15 +136,17 @@ def test_a_login_that_ends(
     login.set(username="first", password=SECRET, ms=1_000)
     lock = drivers.start(face).client([server.url], credentials=str(login.path)).lock(name)
     lock.acquire()
-    assert "first" in users(server)
+    before = [number for number, user in users(server).items() if user == "first"]
+    assert before
     login.set(username="second", password=SECRET, ms=60_000)
 
     def is_second() -> bool:
         # A connection that a caller drives sends the login before its next request.
         lock.extend()
-        return "first" not in users(server) and "second" in users(server)
+        now = users(server)
+        return {now.get(number) for number in before} == {"second"}
 
-    until(is_second, "every connection has the new login")
+    until(is_second, "each connection that there was has the new login")
     server.command("ACL", "DELUSER", "first")
     lock.check()
     lock.release()

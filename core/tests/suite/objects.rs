@@ -80,30 +80,6 @@ fn finish(queue: &Queue, woken: &Receiver<()>, id: u64) -> Result<Taken, Error> 
 }
 
 #[test]
-fn an_object_is_one_holder() {
-    let server = Server::start();
-    let redlock = Redlock::new(server.url()).unwrap();
-    let (lock, other) = (object(&redlock, "foo"), object(&redlock, "foo"));
-    for result in [lock.check(), release(&lock), through(lock.extend(None, Some(never))), lock.fence().map(drop)] {
-        assert_eq!(code(result), "not_held");
-    }
-    acquire(&lock).unwrap();
-    assert_eq!(code(acquire(&lock)), "already_held");
-    assert_eq!(code(through(other.acquire(Some(Some(Duration::ZERO)), || Ok(()), Some(never)))), "timeout");
-    assert!(lock.held() && lock.remaining() > Duration::ZERO && !other.held() && !lock.fresh().held());
-    through(lock.extend(Some(Duration::from_secs(30)), Some(never))).unwrap();
-    assert!(lock.remaining() > Duration::from_secs(20));
-    let fence = lock.fence().unwrap();
-    release(&lock).unwrap();
-    release(&lock).unwrap();
-    assert_eq!(code(lock.check()), "not_held");
-    acquire(&other).unwrap();
-    assert!(other.fence().unwrap() > fence);
-    drop(other);
-    eventually("the dropped object's lock is released", || server.get("foo").is_none());
-}
-
-#[test]
 fn a_hold_that_no_block_ends_outlives_its_object() {
     let server = Server::start();
     let redlock = Redlock::builder().nodes(server.url()).ttl(Duration::from_millis(500)).build().unwrap();
@@ -366,30 +342,6 @@ fn what_is_not_taken_goes_with_its_queue() {
     eventually("it is released", || server.get("foo").is_none());
     assert_eq!(code(lock.check()), "not_held");
     acquire(&lock).unwrap();
-}
-
-#[test]
-fn a_cancelled_acquire_leaves_no_key_whenever_that_is() {
-    let server = Server::start();
-    let redlock = Redlock::builder().nodes(server.url()).ttl(Duration::from_secs(60)).build().unwrap();
-    let (queue, woken) = queue();
-    let holder = object(&redlock, "foo");
-    for round in 0..300 {
-        let lock = object(&redlock, "foo");
-        if round % 3 == 0 {
-            acquire(&holder).unwrap();
-        }
-        let id = queue.acquire(&lock, None).unwrap();
-        thread::sleep(Duration::from_micros(round * 7 % 900));
-        queue.cancel(id);
-        assert!(matches!(queue.take(id), Ok(Taken::Cancelled)) && !lock.held());
-        if round % 3 == 0 {
-            release(&holder).unwrap();
-        }
-    }
-    drop(woken);
-    eventually("no key is left", || server.get("foo").is_none());
-    acquire(&holder).unwrap();
 }
 
 #[test]

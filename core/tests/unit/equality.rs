@@ -720,28 +720,6 @@ fn shared(of: &str) -> Arc<Keys> {
     Keys::of_shared(&name(of), LABELS[1].into())
 }
 
-/// A late extension or restore does nothing to a lock that was left, and a release that is sent again does.
-#[test]
-fn what_is_left_is_not_the_holders_any_more() {
-    let (hour, second) = (Duration::from_secs(3_600), Duration::from_secs(1_000));
-    let left = Ok(Ok(Reply::Deleted { waiting: 0 }));
-    on_both(|pair| {
-        pair.ask(0, acquire(5, NO_CLAMP)).unwrap().unwrap();
-        assert_eq!(pair.ask(0, Action::Leave { asks: false, rest: second }), left);
-        let extend = Action::Extend { ttl: hour, fence: 5, fence_ttl: hour, floor: None };
-        assert_eq!(pair.ask(0, extend), Ok(Ok(Reply::Foreign(None))));
-        let restore = Action::Restore { ttl: hour, fence: 5, level: 5, fence_ttl: hour, label: "".into() };
-        assert_eq!(pair.ask(0, restore), Ok(Ok(Reply::Refused)));
-        assert!(matches!(pair.ask(1, acquire(5, NO_CLAMP)), Ok(Ok(Reply::Held { ours: None, .. }))));
-        assert_eq!(pair.ask(0, Action::Leave { asks: false, rest: second }), left, "sent again");
-        assert_eq!(pair.ask(0, Action::Leave { asks: false, rest: hour }), left, "never longer");
-        let key = pair.keys.lock.clone();
-        assert!(pair.server.look(&key).unwrap().left.unwrap() <= second);
-        assert_eq!(pair.ask(0, Action::Leave { asks: false, rest: Duration::ZERO }), left);
-        assert_eq!(pair.server.look(&key), None);
-    });
-}
-
 /// In microseconds since 1970: a client's clock that is hopelessly wrong.
 const IN_2100: u64 = 4_102_444_800_000_000;
 
@@ -1014,55 +992,5 @@ fn a_lock_is_released_without_a_script_where_the_server_can() {
             let scripts = if has_it { *scripts } else { 1 };
             assert_eq!([after[0] - looks, after[1] - before[1]], [scripts + 3, u64::from(has_it)], "{thing:?}");
         }
-    });
-}
-
-/// Returns how a try in the SETNX protocol takes a value: granted, or held for so long.
-fn try_setnx(pair: &mut Pair, value: &str) -> Reply {
-    pair.clear();
-    let key = pair.keys.lock.clone();
-    pair.put(&key, &text(value), None);
-    pair.ask(0, Action::SetnxAcquire { ttl: Duration::from_secs(1_000) }).unwrap().unwrap()
-}
-
-/// Only a number that can be a Unix second can be over; any other value is held while it is there.
-#[test]
-fn only_a_unix_second_can_be_over() {
-    on_both(|pair| {
-        let (past, future) = (seconds_from_now(-HOUR), seconds_from_now(HOUR));
-        for over in [past.to_string(), format!("{past}.0"), format!("{past}.75"), "1000000000".into()] {
-            assert!(matches!(try_setnx(pair, &over), Reply::GrantedUntil(_)), "{over}");
-        }
-        for held in [future.to_string(), format!("{future}.5"), "100000000000".into()] {
-            assert!(matches!(try_setnx(pair, &held), Reply::Held { ttl_left: Some(_), .. }), "{held}");
-        }
-        let odd = ["", "0", "1", "999999999", "100000000001", "1.7e9", "0x77359400", "-1700000000", " 1700000000", "x"];
-        for held in odd.map(str::to_owned).into_iter().chain([format!("{past}."), format!("{past}.5s")]) {
-            let reply = try_setnx(pair, &held);
-            assert_eq!(
-                reply,
-                Reply::Held { ours: None, ttl_left: None, label: None, position: 0, hold: 0 },
-                "{held:?}"
-            );
-        }
-    });
-}
-
-/// In the SETNX protocol only the time identifies the owner, so a release looks only at the time.
-#[test]
-fn a_setnx_release_deletes_while_its_time_is_not_over() {
-    on_both(|pair| {
-        let key = pair.keys.lock.clone();
-        let release = |pair: &mut Pair, from_now| {
-            pair.ask(0, Action::SetnxRelease { expiry: seconds_from_now(from_now) }).unwrap().unwrap()
-        };
-        for value in [seconds_from_now(HOUR).to_string(), seconds_from_now(2 * HOUR).to_string(), "x".into()] {
-            pair.put(&key, &text(&value), None);
-            assert_eq!(release(pair, -HOUR), Reply::Late, "{value}");
-            assert_eq!(release(pair, HOUR), Reply::Deleted { waiting: 0 }, "{value}");
-            assert_eq!(release(pair, HOUR), Reply::Absent, "{value}");
-        }
-        pair.put(&key, &Thing::List, None);
-        assert_eq!(release(pair, HOUR), Reply::Foreign(None));
     });
 }
