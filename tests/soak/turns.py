@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from conformance.driver import Face
@@ -32,6 +33,9 @@ MOMENT_MS = 20
 
 WANTED = 3
 """How many names the tasks that cancel compete for."""
+
+LEAKED = 8
+"""How many connections a planted fault leaks at a time: more than may come late."""
 
 CLOSE_MS = 10_000
 """The longest that closing a client takes."""
@@ -242,7 +246,9 @@ class Turns:
             case "memory":
                 await asyncio.gather(*(self._lock(self._own, ["leaked"], 1, shared=False) for _ in range(self.done)))
             case "descriptors":
-                # The same server under another name.
-                nodes = [self.nodes[0].replace("//", f"///{'./' * self.done}", 1)]
-                client = (await self.library.call("client", nodes=nodes, options=OPTIONS))["handle"]
-                await self._turn(client, 0, self.done)
+                # Clients of one address share their connections, so the server gets others.
+                for number in range(LEAKED):
+                    nodes = [f"{self.nodes[0]}.{self.done}.{number}"]
+                    Path(nodes[0].removeprefix("unix://")).symlink_to(self.nodes[0].removeprefix("unix://"))
+                    client = (await self.library.call("client", nodes=nodes, options=OPTIONS))["handle"]
+                    await self._turn(client, 0, self.done)
