@@ -65,7 +65,7 @@ impl Attachment {
     pub(crate) fn new(context: &LockContext, detached: &Arc<Detached>) -> Self {
         let LockContext { process, listed, spec, .. } = context;
         let keys = detached.slot().map_or_else(|| Arc::clone(&spec.keys), |slot| spec.names.slot_keys(slot));
-        let mut claim = Claim::new(process, listed, keys, (spec.settings.ttl, spec.settings.node_timeout));
+        let mut claim = Claim::new(process, listed, keys, (spec.settings.key_ttl(), spec.settings.node_timeout));
         if detached.keeps_token {
             claim.set_token(detached.token);
         }

@@ -66,8 +66,8 @@ impl Detached {
             return Err(Error::about(row.name, " does not go with attach: it is in the text; remove it"));
         }
         Ok(Options {
-            // An extension may have set it otherwise than an acquire allows.
-            ttl: own.ttl.or(Some(self.ttl.max(self.at_least).min(self.max_hold.unwrap_or(Duration::MAX)))),
+            // An extension may have made it longer than an acquire allows.
+            ttl: own.ttl.or(Some(self.ttl.min(self.max_hold.unwrap_or(Duration::MAX)))),
             max_hold: self.max_hold,
             at_least: Some(self.at_least),
             margin: Some(self.margin),
@@ -113,7 +113,8 @@ impl Detached {
     ///
     /// What is wrong with it, without any of it.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
-        const DAMAGED: &str = " is not what detach has returned: it was cut or changed, or is something else";
+        const DAMAGED: &str = " is neither what detach has returned nor what `redlock acquire` has printed: it was cut or \
+                               changed, or is something else";
         let Some(rest) = text.strip_prefix(BEGIN) else {
             let number = text.strip_prefix("redlock").and_then(|rest| rest.split_once('.')).map(|(number, _)| number);
             let is_other = number.is_some_and(|number| number.parse::<u32>().is_ok());
