@@ -1,7 +1,16 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { inspect as shown } from "node:util";
-import { LockClosed, LockInvalidArgument, LockLost, LockTimeout, Redlock, RedlockError } from "redlock-rs";
+import {
+  LockAlreadyHeld,
+  LockClosed,
+  LockInvalidArgument,
+  LockLost,
+  LockTimeout,
+  locked,
+  Redlock,
+  RedlockError,
+} from "redlock-rs";
 import { failure, fresh, Server, until } from "./servers.mjs";
 
 let server;
@@ -84,6 +93,30 @@ test("using does not run the body without the lock", async () => {
   await assert.rejects(redlock.lock(name).using(body, { signal }), { message: "mine" });
   assert.equal(ran, false);
   await held.release();
+});
+
+test("using goes on with the hold of a lock that was attached", async () => {
+  const name = fresh();
+  const text = await (await redlock.lock(name).acquire()).detach(20_000);
+  const attached = await redlock.attach(text);
+  const { fence } = attached;
+  assert.equal(await attached.using((signal, given) => given.fence), fence);
+  assert.ok(!attached.held);
+  await attached.acquire();
+  await assert.rejects(
+    attached.using(() => undefined),
+    LockAlreadyHeld,
+  );
+  await attached.release();
+});
+
+test("a generator is refused, because its body would run after the release", async () => {
+  const [some, later] = [function* () {}, async function* () {}];
+  for (const call of [() => locked("foo", some), () => redlock.lock(fresh()).using(later)]) {
+    const error = await failure(call);
+    assert.equal(error.code, "invalid_argument");
+    assert.match(error.message, /is a generator, .* lock\(name\)\.using inside of it/);
+  }
 });
 
 test("using says that the lock was lost, unless the body has an error of its own", async () => {

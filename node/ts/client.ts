@@ -365,7 +365,7 @@ export class Redlock {
     const [name, ...others] = native.names() as [Name, ...Name[]];
     const template = { number: native.number(), native, values: undefined };
     const lock = Lock.of(template, others.length > 0 ? [name, ...others] : name, this.#provider);
-    return await lock.acquire({ signal });
+    return await Lock.attached(lock, signal);
   }
 
   /**

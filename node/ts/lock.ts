@@ -32,6 +32,7 @@ import {
   MILLISECONDS,
   MILLISECONDS_OR_NULL,
   type Name,
+  refuseGenerator,
   SIGNAL,
 } from "./validate.js";
 
@@ -125,6 +126,8 @@ export class Lock {
   readonly #provider: Provider | undefined;
   #controller: AbortController | undefined;
   #watched = false;
+  /** Whether it was attached, so that its first body goes on with that hold. */
+  #awaitsBody = false;
 
   private constructor(template: Template, name: Name | Name[], provider: Provider | undefined) {
     // JavaScript can call it with anything.
@@ -142,6 +145,13 @@ export class Lock {
   /** @internal */
   static of(template: Template, name: Name | Name[], provider: Provider | undefined): Lock {
     return new Lock(template, name, provider);
+  }
+
+  /** @internal */
+  static async attached(lock: Lock, signal: AbortSignal | undefined): Promise<Lock> {
+    await lock.acquire({ signal });
+    lock.#awaitsBody = true;
+    return lock;
   }
 
   /** @internal */
@@ -407,7 +417,8 @@ export class Lock {
   }
 
   /**
-   * Acquires the lock, runs `body`, and releases the lock when the body's promise is settled.
+   * Acquires the lock, runs `body`, and releases the lock when the body's promise is settled. The first body of a lock
+   * from {@link Redlock.attach} goes on with its hold.
    *
    * The body is not stopped when the lock is lost: pass its signal on to what it awaits, or call {@link Lock.check}
    * before each step.
@@ -435,7 +446,10 @@ export class Lock {
     if (typeof body !== "function") {
       throw new LockInvalidArgument("using(body, options) takes the function first; a ttl is an option of the lock");
     }
-    await this.acquire(options);
+    refuseGenerator("body", body);
+    const isEntered = this.#awaitsBody && this.held;
+    this.#awaitsBody = false;
+    if (!isEntered) await this.acquire(options);
     return await this.hold(() => body(this.signal, this));
   }
 
@@ -492,6 +506,7 @@ export class Lock {
   /** Starts an acquire, and waits for its result. */
   #begin(timeout: number | null | undefined, signal: AbortSignal | undefined): ReturnType<typeof outcome> {
     this.#provider?.refuseOwn();
+    this.#awaitsBody = false;
     if (this.#controller !== undefined) this.#tell();
     // Listeners of a loss have run by now. From here on no other code runs until the signal has its listener.
     signal?.throwIfAborted();

@@ -3,7 +3,7 @@
 import { LockInvalidArgument, LockTimeout } from "./errors.js";
 import type { Lock } from "./lock.js";
 import type { NameOptions } from "./options.js";
-import { BOOLEAN, COUNT, checked, NAME_OPTIONS } from "./validate.js";
+import { BOOLEAN, COUNT, checked, NAME_OPTIONS, refuseGenerator } from "./validate.js";
 
 /** The options of a function that runs under a lock: those of its locks, and its own. */
 export interface LockedOptions extends NameOptions {
@@ -75,6 +75,7 @@ type Call = (this: unknown, ...args: unknown[]) => unknown;
 export function wrap(client: () => Client, name: unknown, ...rest: unknown[]): any {
   const [options, fn] = rest.length === 1 ? [undefined, rest[0]] : rest;
   if (typeof fn !== "function") throw new LockInvalidArgument("locked(name, options, fn) takes the function last");
+  refuseGenerator("fn", fn);
   const kinds = { ...NAME_OPTIONS, permits: COUNT, skipIfHeld: BOOLEAN, passLock: BOOLEAN };
   const given = checked(options as LockedOptions | undefined, kinds, "{ ttl: 10_000, skipIfHeld: true }") ?? {};
   const { permits, skipIfHeld = false, passLock = false, ...own } = given;

@@ -181,6 +181,12 @@ export function checkedNodes(nodes: unknown): (string | object)[] | undefined {
   return list as (string | object)[];
 }
 
+/** Refuses a function whose body does not run during the call. */
+export function refuseGenerator(what: string, fn: unknown): void {
+  if (!types.isGeneratorFunction(fn)) return;
+  refuse(what, `${what} is a generator, and its body would run after the release; call lock(name).using inside of it`);
+}
+
 function refuse(option: string, message: string): never {
   throw new LockInvalidArgument(message, { option });
 }
@@ -190,5 +196,7 @@ export function article(value: unknown): string {
   if (value === null || value === undefined) return String(value);
   if (Array.isArray(value)) return "an array";
   if (typeof value === "string") return value.isWellFormed() ? "a string" : "a string with lone surrogates";
+  if (types.isPromise(value)) return "a promise (await it)";
+  if (value instanceof URL) return "a URL object (give its href)";
   return typeof value === "object" ? "an object" : `a ${typeof value}`;
 }
