@@ -102,7 +102,9 @@ test("what cannot be carried over is refused", async () => {
       "credentialsProvider",
       "credentials",
     ],
-    [{ getRandomNode: () => undefined, isOpen: true, socket: undefined }, "the options", "made with"],
+    [{ getRandomNode: () => undefined, isOpen: true }, "the options", "made with"],
+    [{ getMasterNode: () => undefined, isOpen: true }, "the options", "made with"],
+    [{ totalClients: 1, isOpen: true }, "the options", "made with"],
     [{ rootNodes: [], nodeAddressMap: {} }, "nodeAddressMap", "redis+cluster://"],
     [
       { sentinelRootNodes: [], sentinelClientOptions: { password: SECRET } },
@@ -129,6 +131,8 @@ test("options take the place of what cannot be carried over, and are stronger", 
   const client = ioredis({ tls: { ca: SECRET, servername: "n" }, keyPrefix: "theirs:" });
   const own = { tlsCa: "/ca", tlsServerName: "m", keyPrefix: "ours:" };
   assert.deepEqual(read([client], own), { urls: ["rediss://localhost:6379/0"], defaults: {} });
+  const unchecked = nodeRedis({ socket: { tls: true, rejectUnauthorized: false } });
+  assert.deepEqual(read([unchecked], own).urls, ["rediss://localhost:6379/"]);
   assert.deepEqual(read([nodeRedis({ credentialsProvider: provider })], { passwordFile: "/p" }).defaults, {});
 });
 

@@ -130,9 +130,13 @@ const TLS_REFUSED: readonly (readonly [Option, keyof Own | undefined, string])[]
   ["ciphers", undefined, "TLS 1.2 and 1.3 are used with the ciphers that are safe"],
 ];
 
-/** Whether a value can be read as a client. */
+/** Methods of clients of node-redis for a cluster, sentinels or a pool, which hide the options that they have. */
+const HIDING = ["getRandomNode", "getMasterNode", "totalClients"];
+
+/** Whether a value can be read as a client. The parts of a `URL` have the names of options, and other meanings. */
 export function isClient(node: unknown): node is object {
-  return typeof node === "object" && node !== null && KEYS.some((key) => key in node);
+  if (typeof node !== "object" || node === null || node instanceof URL) return false;
+  return [...KEYS, ...HIDING].some((key) => key in node);
 }
 
 /** Returns the addresses of nodes of which some are clients, and what else is needed. `given` are the caller's options. */
@@ -159,11 +163,8 @@ export function read(nodes: readonly (string | object)[], given: Own): { urls: s
 
 function ofClient(client: Options, given: Own): Found {
   if (client.isCluster === true) return ofCluster(client, given);
-  for (const method of ["getRandomNode", "getMasterNode", "totalClients"]) {
-    // Of node-redis.
-    if (method in client && client.options === undefined) {
-      refuse("the options", "give those that it is made with, or write the addresses");
-    }
+  if (client.options === undefined && HIDING.some((method) => method in client)) {
+    refuse("the options", "give those that it is made with, or write the addresses");
   }
   const options = object(client.options) ?? client;
   if (options.rootNodes !== undefined) return ofRootNodes(options, given);
@@ -292,8 +293,9 @@ function ofUrl(url: unknown, found: Found): Partial<Found> {
 function tlsOf(tls: unknown, given: Own): Map<string, string> | undefined {
   if (!tls) return undefined;
   const options = object(tls) ?? {};
-  if (options.rejectUnauthorized === false) {
-    refuse("rejectUnauthorized", "certificates are always checked; give the option tlsCa, the path of the CA's file");
+  if (options.rejectUnauthorized === false && given.tlsCa === undefined) {
+    const advice = "certificates are always checked; give the option tlsCa, the path of the file of the CA or of a ";
+    refuse("rejectUnauthorized", `${advice}self-signed certificate`);
   }
   for (const [name, ours, advice] of TLS_REFUSED) {
     if (options[name] && (ours === undefined || given[ours] === undefined)) refuse(`tls.${name}`, advice);

@@ -23,7 +23,7 @@ _LASTS = 300
 """For how many seconds a login of a `CredentialProvider` is kept. It does not say, and redis-py asks it at every
 connect."""
 
-_ALWAYS_CHECKED = "certificates are always checked; pass tls_ca with the CA's file, or tls_server_name"
+_ALWAYS_CHECKED = "certificates are always checked; pass tls_ca, the file of the CA or of a self-signed certificate"
 
 _TLS_FILES = {"ssl_ca_certs": "tls_ca", "ssl_certfile": "tls_cert", "ssl_keyfile": "tls_key"}
 
@@ -157,8 +157,9 @@ def _bases(connection_class: type | None) -> set[str]:
 
 def _tls(kwargs: Mapping[str, Any], options: Mapping[str, object]) -> dict[str, str]:
     """Return the options of TLS that are in the address."""
-    # The constants of the module ssl are numbers.
-    if kwargs.get("ssl_cert_reqs", "required") not in {"required", 2}:
+    # The constants of the module ssl are numbers. A server always shows a certificate, so an optional one is required.
+    is_checked = kwargs.get("ssl_cert_reqs", "required") in {"required", "optional", 1, 2}
+    if not is_checked and options.get("tls_ca") is None:
         _refuse("ssl_cert_reqs", _ALWAYS_CHECKED)
     for name, (ours, advice) in _TLS_REFUSED.items():
         if kwargs.get(name) and options.get(ours) is None:

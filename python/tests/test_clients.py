@@ -52,6 +52,7 @@ def address(*nodes: object, **given: Any) -> str:
             "rediss://localhost:6379/0?tls_ca=%2Fca&tls_cert=%2Fc&tls_key=%2Fk",
         ),
         (redis.Redis(ssl=True, ssl_cert_reqs=ssl.CERT_REQUIRED), "rediss://localhost:6379/0"),
+        (redis.Redis(ssl=True, ssl_cert_reqs="optional"), "rediss://localhost:6379/0"),
         (Redis().pipeline(), "redis://localhost:6379/0"),
         (
             Sentinel(SENTINELS, password="p").master_for("m", db=2),
@@ -109,7 +110,8 @@ def test_what_cannot_be_carried_over_is_refused(client: Any, named: str, advised
 
 
 def test_an_option_takes_the_place_of_what_cannot_be_carried_over() -> None:
-    assert address(redis.Redis(ssl=True, ssl_ca_data=SECRET), tls_ca="/ca") == "rediss://localhost:6379/0"
+    for client in (redis.Redis(ssl=True, ssl_ca_data=SECRET), redis.Redis(ssl=True, ssl_cert_reqs="none")):
+        assert address(client, tls_ca="/ca") == "rediss://localhost:6379/0"
     given: dict[str, Any] = {"password_file": "/p"}
     _clients.read([redis.Redis(credential_provider=Provider())], given)
     assert given == {"password_file": "/p"}
