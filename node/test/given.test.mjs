@@ -157,7 +157,7 @@ test("unknown options are refused, those of other libraries with a hint", async 
   await refused(() => redlock.lock("foo").acquire({ retryCount: 1 }), "use timeout");
   await refused(() => redlock.lock("foo").tryAcquire({ timeout: 1 }), "timeout");
   const elsewhere = await refused(() => redlock.lock("foo").using(() => 1, { maxHold: 1 }));
-  assert.equal(elsewhere.message, 'unknown option "maxHold"');
+  assert.equal(elsewhere.message, 'unknown option "maxHold"; it is an option of a lock');
 });
 
 test("an option given as undefined is not given", async () => {

@@ -13,6 +13,8 @@ from conformance.driver import FACES, Driver, LockError
 from support.servers import Server
 from support.tls import CA, CLIENT, CLIENT_KEY, SELF_SIGNED, options, program_with_tls
 
+SHORT_MS = 300
+"""A `connect_timeout` that a test case waits for."""
 every_face = pytest.mark.parametrize("face", FACES)
 
 
@@ -78,6 +80,16 @@ def test_a_self_signed_certificate(drivers: Drivers, self_signed: tuple[str, Pat
     use(driver, url, name, tls_ca=str(certificate))
     for other in {CA, *SELF_SIGNED.values()} - {certificate}:
         assert "TLS" in refusal(driver, url, name, tls_ca=str(other))
+
+
+@every_face
+def test_the_wrong_scheme(drivers: Drivers, encrypted: str, face: str, name: str) -> None:
+    """The answer says what to write. A server without TLS waits for more."""
+    driver = drivers.start(face)
+    assert "write rediss://" in refusal(driver, encrypted.replace("rediss:", "redis:"), name)
+    with Server(tcp=True) as plain:
+        url = plain.url.replace("redis:", "rediss:")
+        assert "write redis://" in refusal(driver, url, name, connect_timeout_ms=SHORT_MS)
 
 
 @every_face

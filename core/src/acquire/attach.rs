@@ -70,7 +70,7 @@ impl Acquire {
             let message = "a quorum of nodes refuses these credentials or rights; check user, password and ACL";
             Some(Error::new(ErrorKind::Forbidden, message))
         } else if is_over || self.is_one_try() {
-            let message = "no quorum of nodes answered, so the lock is not attached; attach the same text again";
+            let message = "no quorum of nodes answered, so the lock is not attached; try again with the same text";
             Some(Error::new(ErrorKind::Unavailable, message))
         } else {
             None

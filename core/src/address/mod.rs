@@ -412,6 +412,8 @@ fn unknown_scheme(scheme: &str) -> &'static str {
         "uses Sentinel; write it like redis+sentinel://host1:26379,host2:26379/mymaster"
     } else if scheme.contains("cluster") {
         "asks for a cluster; write it like redis+cluster://host1:6379,host2:6379"
+    } else if scheme.contains("socket") {
+        "is that of a Unix socket; write it like unix:///run/redis.sock?db=2"
     } else if scheme == "http" || scheme == "https" {
         "begins with http, which no node speaks; write it like redis://host:6379"
     } else {
@@ -661,8 +663,8 @@ fn check_cert_reqs(value: &str) -> Result<(), Refusal> {
     if matches!(value, "required" | "CERT_REQUIRED") {
         return Ok(());
     }
-    Err("has another `ssl_cert_reqs` than required, but certificates are always checked; name the CA's file with `tls_ca`, \
-         and another name in the certificate with `tls_server_name`"
+    Err("has another `ssl_cert_reqs` than required, but certificates are always checked; remove it, and name the CA's \
+         file, or that of a self-signed certificate, with `tls_ca`, and another name in it with `tls_server_name`"
         .into())
 }
 

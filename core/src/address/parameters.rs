@@ -63,21 +63,23 @@ const ALIASES: [(&str, &str); 8] = [
 
 /// Parameters of other libraries that are refused, in lower case without underscores, with a
 /// hint that has the client's options in braces.
-const FOREIGN: [(&str, &str); 13] = [
+const FOREIGN: [(&str, &str); 15] = [
     ("sockettimeout timeout commandtimeout", "use {node_timeout}, an option of the client"),
     ("connecttimeout connectiontimeout", "use {connect_timeout}, an option of the client"),
     ("maxconnections poolsize", "use {max_connections}, an option of the client"),
     ("keepalive socketkeepalive tcpkeepalive", "use {keepalive}, an option of the client"),
     ("clientname name connectionname", "use {label}, an option of the client"),
     ("keyprefix globalkeyprefix prefix namespace", "use {key_prefix}, an option of the client"),
+    ("virtualhost", "write the database into the path, or as ?db= behind the path of a socket"),
+    ("sentinelmasterid", "write the name of the master into the path: redis+sentinel://host1,host2/mymaster"),
     ("family", "remove it: the addresses of a host are tried in turn, IPv6 and IPv4"),
     (
         "retryontimeout retryonerror healthcheckinterval socketreadsize maxidletime decoderesponses encoding \
-         encodingerrors libname libversion lazyconnect maxretriesperrequest",
+         encodingerrors libname libversion lazyconnect maxretriesperrequest enablereadycheck visibilitytimeout poolclass",
         "remove it: redlock opens and keeps its own connections",
     ),
     ("ssl tls", "remove it, and write the scheme with a second s: rediss://host:6380 is with TLS, redis:// without"),
-    ("sslcheckhostname", "remove it: the name in a certificate is always checked; `tls_server_name` sets another one"),
+    ("sslcheckhostname rejectunauthorized insecure skipverify", "remove it: the name in a certificate is always checked; `tls_server_name` sets another one"),
     ("sslcapath sslcadata", "name one file with all certificates of the CAs: `tls_ca`"),
     ("sslpassword sslkeyfilepassword", "remove it, and name a key that is not encrypted: `tls_key`"),
     ("sslminversion sslciphers", "remove it: TLS 1.2 and 1.3 are used, with the ciphers that are safe"),

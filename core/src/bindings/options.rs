@@ -76,7 +76,8 @@ const FOREIGN: &[(&str, &str)] = &[
         "write it into the node's address: redis://user:password@host:port/db, or rediss:// for TLS",
     ),
     (
-        "url urls server servers masters connection connectionpool redis redisclient client clients",
+        "url urls server servers masters connection connectiondetails connectionlist connectionpool redis redisclient \
+         client clients adapters node nodes sentinels startupnodes rootnodes",
         "give the nodes' addresses as the first argument, such as redis://127.0.0.1:6379",
     ),
     (
@@ -85,22 +86,33 @@ const FOREIGN: &[(&str, &str)] = &[
         "use {timeout}: how long acquire may wait, 0 for one try",
     ),
     (
-        "autoreleasetime expire expiry leasetime locktimeout duration ttlms px ex",
+        "autoreleasetime expire expires expiresin expiry expiration leasetime lifetime locktimeout lockttl duration ttlms \
+         px ex",
         "use {ttl}: how long the servers keep the lock",
     ),
     ("sleep retrydelay retryinterval retryjitter delay", "remove it: retries are scheduled automatically"),
     ("threadlocal", "remove it: a lock object is one holder, whichever thread uses it"),
     (
-        "autorenewal autoextend autoextendthreshold automaticextensionthreshold refreshinterval",
+        "autorenewal autoextend autoextendthreshold automaticextensionthreshold extend heartbeat refreshinterval renew \
+         watchdog",
         "use {auto_renew}: true or false; renewal comes every third of the ttl",
     ),
+    ("numextensions", "use {max_hold}: how long the lock may be held, however often it is extended"),
     ("driftfactor clockdrift clockdriftfactor", "remove it: 1 % of the ttl and 2 ms are set aside for drift"),
     ("id identifier token value", "remove it: every acquisition has a random token of its own; {label} is for people"),
     ("raiseonreleaseerror", "remove it: the end of a block raises an error only for a lost lock; catch that"),
     (
-        "externallyacquiredidentifier",
-        "remove it: a lock is released by the object that acquired it; {label} is for people",
+        "acquiredexternally externallyacquiredidentifier",
+        "remove it: detach() returns a text, and attach(text) continues that hold in another program",
     ),
+    ("raiseonrediserrors", "remove it: without a quorum of servers, acquire always fails as unavailable"),
+    ("quorum", "remove it: the quorum is the majority of the nodes"),
+    ("reentrant", "remove it: no lock is reentrant; acquire it once, and pass it on"),
+    ("lockclass", "remove it: there is one class of locks"),
+    ("signalexpire strict", "remove it: those who wait are notified by the servers"),
+    ("circuitbreaker performance", "remove it: nodes that do not answer are left alone for a while anyway"),
+    ("permits limit capacity", "use semaphore(name, permits), a lock with several holders"),
+    ("key resource resources", "give the name of the lock as the first argument of lock(name)"),
     ("skipifheld passlock", "use locked, which runs each call of a function under a lock"),
     ("onlocklost onlost", "remove it: use on_lost (Python), signal (Node) or lost() (Rust) on the lock"),
     ("connecttimeout", "give it to the client as {connect_timeout}: it is for the connections of all its locks"),
@@ -110,13 +122,24 @@ const FOREIGN: &[(&str, &str)] = &[
     ("credentials", "give it to the client as {credentials}: all locks of a client log in with the same"),
     ("passwordfile", "give it to the client as {password_file}: all locks of a client log in with the same"),
     ("tlsca tlscert tlskey tlsservername", "give it to the client: it is for the connections of all its locks"),
-    ("sslcacerts sslcafile cafile", "use {tls_ca}, an option of the client"),
+    ("sslcacerts sslcafile cafile ca", "use {tls_ca}, an option of the client"),
+    (
+        "sslcertreqs sslcheckhostname rejectunauthorized",
+        "remove it: certificates are always checked, against the file {tls_ca} of the client if there is one",
+    ),
     ("sslcertfile certfile", "use {tls_cert}, an option of the client"),
     ("sslkeyfile keyfile", "use {tls_key}, an option of the client"),
     ("prefix namespace", "use {key_prefix}, an option of the client"),
     ("socketconnecttimeout connectiontimeout", "use {connect_timeout}, an option of the client"),
     ("socketkeepalive socketkeepaliveoptions tcpkeepalive", "use {keepalive}, an option of the client"),
-    ("blocking", "give it to acquire, or use {timeout} 0 for one try"),
+    ("sockettimeout commandtimeout", "use {node_timeout}: how long one node may take to answer"),
+    ("clientname connectionname", "use {label}: a text that people see beside the lock"),
+    (
+        "decoderesponses encoding encodingerrors healthcheckinterval retry retryontimeout retryonerror retrystrategy \
+         lazyconnect maxretriesperrequest enablereadycheck",
+        "remove it: redlock opens and keeps its own connections",
+    ),
+    ("blocking contextmanagerblocking", "give it to acquire, or use {timeout} 0 for one try"),
 ];
 
 /// Returns the error for an option that does not exist. It has a hint for an option of another library, and for an
@@ -130,6 +153,9 @@ pub fn unknown(option: &str, spell: fn(&str) -> String) -> Error {
     match (foreign, respelled()) {
         (Some(hint), _) => unknown.and("; ").hint(hint),
         (None, Some(row)) => unknown.and("; use ").mention(row.name, ""),
+        (None, None) if OPTIONS.iter().any(|row| normalized(row.name) == sought) => {
+            unknown.and("; it is an option of a lock")
+        }
         (None, None) => unknown,
     }
 }
@@ -195,7 +221,17 @@ mod tests {
             ("onLockLost", "use on_lost"),
             ("context_manager_timeout", "use timeout"),
             ("raise_on_release_error", "remove it"),
-            ("externallyAcquiredIdentifier", "label is for people"),
+            ("externallyAcquiredIdentifier", "attach(text)"),
+            ("num_extensions", "use max_hold"),
+            ("context_manager_blocking", "timeout 0"),
+            ("raise_on_redis_errors", "unavailable"),
+            ("permits", "semaphore(name, permits)"),
+            ("key", "lock(name)"),
+            ("connection_details", "first argument"),
+            ("ssl_cert_reqs", "tls_ca"),
+            ("rejectUnauthorized", "always checked"),
+            ("socket_timeout", "use node_timeout"),
+            ("decode_responses", "its own connections"),
             ("skip_if_held", "use locked"),
             ("passLock", "use locked"),
             ("connect_timeout", "give it to the client"),
@@ -214,6 +250,6 @@ mod tests {
         assert_eq!(message("tll"), "unknown option \"tll\"");
         assert_eq!(message("maxHold"), "unknown option \"maxHold\"; use max_hold");
         // The spelling is right, so another one would not help.
-        assert_eq!(message("max_hold"), "unknown option \"max_hold\"");
+        assert_eq!(message("max_hold"), "unknown option \"max_hold\"; it is an option of a lock");
     }
 }

@@ -34,7 +34,7 @@ impl fmt::Display for Phase {
             Self::Sentinels => "no sentinel named the primary",
             Self::Resolve => "its name was not resolved",
             Self::Open => "the connection was not accepted",
-            Self::Tls => "the TLS handshake was not answered",
+            Self::Tls => "the TLS handshake was not answered; if the server is without TLS, write redis://",
             Self::SetUp => "the login or the set-up was not answered",
         })
     }
