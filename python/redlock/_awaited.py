@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Generic, Never, ParamSpec, Self, TypeAlias, TypeVar, Unpack, cast
 
 from redlock import _calls, _losses, _native
-from redlock._checks import OnlyAsyncWith, coroutine, plain
+from redlock._checks import OnlyAsyncWith, coroutine, only, plain
 from redlock._decorators import SKIPPED, Locked, Place, Plan, Skipped, Task, TaskDecorates, TaskPasses
 from redlock.errors import LockLost, LockTimeout
 from redlock.options import OWN, Duration, NameOptions, Options
@@ -375,8 +375,9 @@ class Decorator:
     def __init__(self, plan: Plan[Lock]) -> None:
         self._plan = plan
 
-    def __call__(self, function: Callable[..., Task[R]]) -> Callable[..., Task[R | Skipped]]:
-        """Decorate `function`."""
+    def __call__(self, *given: Callable[..., Task[R]], **others: object) -> Callable[..., Task[R | Skipped]]:
+        """Decorate the function that is given."""
+        function = only(given, others)
         coroutine(function, _TAKER)
         plan, place = self._plan, Place(function, self._plan, Lock)
 

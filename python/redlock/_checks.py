@@ -3,7 +3,20 @@
 import inspect
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+
+F = TypeVar("F")
+
+_NAME_FIRST = '; if it is a call of a function under a bare @redlock.locked, write @redlock.locked("name")'
+
+
+def only(given: tuple[F, ...], others: Mapping[str, object]) -> F:
+    """Return the function that a decorator was given."""
+    if len(given) != 1 or others:
+        raise TypeError(f"locked(name) decorates one function{_NAME_FIRST}")
+    return given[0]
 
 
 def plain(function: object, taker: str) -> None:
@@ -23,14 +36,20 @@ def coroutine(function: object, taker: str, does: str = "decorates") -> None:
 
 
 def _callable(function: Any, taker: str) -> None:  # noqa: ANN401 - `object` would be narrowed to a type without a name
+    if isinstance(function, classmethod | property):
+        kind = type(function).__name__
+        raise TypeError(f"write @{kind} above the decorator of the lock: a {kind} cannot be called")
     if not callable(function):
-        raise TypeError(f"a {type(function).__qualname__} cannot be called, but {taker} takes functions")
+        raise TypeError(f"a {type(function).__qualname__} cannot be called, but {taker} takes functions{_NAME_FIRST}")
 
 
 def _no_generator(function: object, taker: str) -> None:
     body = _body(function)
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
-        raise TypeError(f"{named(function)} is a generator, and its body would run too late for {taker}")
+        raise TypeError(
+            f"{named(function)} is a generator, and its body would run too late for {taker}; "
+            "enter the block of a lock inside of it"
+        )
 
 
 def _body(function: object) -> object:

@@ -112,7 +112,7 @@ class Locked(Protocol[Runs_co, Skips_co, Passes_co, Both_co]):
         name: NameOf,
         *,
         permits: int | None = None,
-        skip_if_held: Literal[True],
+        skip_if_held: bool,
         pass_lock: Literal[False] = False,
         **options: Unpack[NameOptions],
     ) -> Skips_co: ...
@@ -132,7 +132,7 @@ class Locked(Protocol[Runs_co, Skips_co, Passes_co, Both_co]):
         name: NameOf,
         *,
         permits: int | None = None,
-        skip_if_held: Literal[True],
+        skip_if_held: bool,
         pass_lock: Literal[True],
         **options: Unpack[NameOptions],
     ) -> Both_co: ...

@@ -8,7 +8,7 @@ from typing import Any, Never, ParamSpec, Self, TypeAlias, TypeVar, Unpack, cast
 from redlock import _exit, _native
 from redlock._blocking_lock import TAKER
 from redlock._blocking_lock import Lock as Lock  # noqa: PLC0414 - this module exports it
-from redlock._checks import OnlyWith, plain
+from redlock._checks import OnlyWith, only, plain
 from redlock._decorators import SKIPPED, Decorates, Locked, Passes, Place, Plan, Skipped
 from redlock._naming import Name, NameOf, Names
 from redlock.diagnosis import Diagnosis
@@ -32,8 +32,9 @@ class Decorator:
     def __init__(self, plan: Plan[Lock]) -> None:
         self._plan = plan
 
-    def __call__(self, function: Callable[..., R]) -> Callable[..., R | Skipped]:
-        """Decorate `function`."""
+    def __call__(self, *given: Callable[..., R], **others: object) -> Callable[..., R | Skipped]:
+        """Decorate the function that is given."""
+        function = only(given, others)
         plain(function, TAKER)
         plan, place = self._plan, Place(function, self._plan, Lock)
 

@@ -54,13 +54,14 @@ impl Handle {
 impl Handle {
     // From a client with a name or a shape, and options, which are checked here, or from a lock with the same of all.
     #[new]
-    #[pyo3(signature = (source, given = None, /, **options))]
+    #[pyo3(signature = (source = None, given = None, /, **options))]
     fn new(
-        source: &Bound<'_, PyAny>,
+        py: Python<'_>,
+        source: Option<&Bound<'_, PyAny>>,
         given: Option<Given<'_>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> Result<Self, Raised> {
-        let py = source.py();
+        let source = source.ok_or_else(|| Raised::Exception(PyTypeError::new_err(NOT_MADE_SO)))?;
         let Ok(client) = source.cast::<Client>() else {
             let Ok(lock) = source.cast::<Self>() else {
                 return Err(Raised::Exception(PyTypeError::new_err(NOT_MADE_SO)));
@@ -222,13 +223,14 @@ impl Lock {
 #[pymethods]
 impl Lock {
     #[new]
-    #[pyo3(signature = (source, given = None, /, **options))]
+    #[pyo3(signature = (source = None, given = None, /, **options))]
     fn new(
-        source: &Bound<'_, PyAny>,
+        py: Python<'_>,
+        source: Option<&Bound<'_, PyAny>>,
         given: Option<Given<'_>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> Result<PyClassInitializer<Self>, Raised> {
-        Ok(PyClassInitializer::from(Handle::new(source, given, options)?).add_subclass(Self))
+        Ok(PyClassInitializer::from(Handle::new(py, source, given, options)?).add_subclass(Self))
     }
 
     /// Acquire the lock, and wait for as long as others hold it.

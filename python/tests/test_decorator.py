@@ -417,6 +417,20 @@ def test_a_decorator_refuses_what_a_lock_refuses(client: redlock.Redlock, functi
         client.locked("foo", skip_if_held=True)(function)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("face", [redlock, aio])
+def test_a_bare_decorator_says_what_to_write(face: Any) -> None:
+    bare = face.locked(plain)
+    for given, others in (((), {}), ((1,), {}), ((1, 2), {}), ((), {"amount": 1})):
+        with pytest.raises(TypeError, match=r'write @redlock\.locked\("name"\)'):
+            bare(*given, **others)
+
+
+@pytest.mark.parametrize(("kind", "above"), [(classmethod, "@classmethod"), (property, "@property")])
+def test_what_wraps_a_method_comes_above_the_decorator(client: redlock.Redlock, kind: Any, above: str) -> None:
+    with pytest.raises(TypeError, match=f"write {above} above"):
+        client.locked("foo")(kind(plain))
+
+
 async def test_decorators_of_coroutine_functions(aclient: aio.Redlock, server: Server, name: str) -> None:
     @aclient.locked(name + ":{user}", skip_if_held=True, pass_lock=True)
     async def pay(lock: aio.Lock, user: str) -> str:

@@ -69,8 +69,9 @@ def test_what_other_libraries_accept_gets_a_hint(call: Callable[[], object], hin
 
 @pytest.mark.parametrize("face", [redlock, aio])
 def test_the_class_of_locks_is_not_called(face: Any) -> None:
-    with pytest.raises(TypeError, match=r"make a lock with redlock\.lock\(name\)"):
-        face.Lock("a")
+    for given in ((), ("a",)):
+        with pytest.raises(TypeError, match=r"make a lock with redlock\.lock\(name\)"):
+            face.Lock(*given)
 
 
 @pytest.mark.parametrize("wrong", [{"timeout": "5"}, {"blocking_timeout": 5}, {"blocking": 5}])

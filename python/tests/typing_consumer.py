@@ -147,6 +147,16 @@ def pay(user: str, amount: int) -> float:
     return amount / len(user)
 
 
+def configured(skips: bool) -> None:
+    """An option that is not known before the program runs."""
+
+    @redlock.locked("cron", skip_if_held=skips)
+    def work() -> int:
+        return 1
+
+    assert_type(work(), int | redlock.Skipped)
+
+
 @redlock.locked("cron:{day}", skip_if_held=True)
 def nightly(day: int) -> str:
     return str(day)
