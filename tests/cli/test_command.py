@@ -465,7 +465,8 @@ def test_a_lock_over_several_commands(redlock: Redlock, node: Server, name: str)
     assert (acquired.status, acquired.err) == (0, ""), acquired
     token = acquired.out.strip()
     assert redlock.end("run", "-n", name, "--", "true").status == 75
-    assert redlock.end("acquire", "-w", "0", name).status == 75
+    for one_try in (["-w", "0"], ["-n"]):
+        assert redlock.end("acquire", *one_try, name).status == 75
     fence = node.get(fence_key(name))
     extended = redlock.end("extend", "--token", token, "--ttl", "2m")
     assert (extended.status, extended.out, extended.err) == (0, "", ""), extended
@@ -475,6 +476,7 @@ def test_a_lock_over_several_commands(redlock: Redlock, node: Server, name: str)
     damaged = redlock.end("release", "--token", token[:-1])
     assert damaged.status == 64
     assert "--token" in damaged.err
+    assert "`redlock acquire` has printed" in damaged.err
     assert redlock.end("release", "--token", token).status == 0
     assert not node.has(name)
     assert node.get(fence_key(name)) == fence, "it was one hold"

@@ -16,12 +16,13 @@ use crate::{duration, nodes, say};
 
 /// Acquire a lock that later commands release, and print its token
 ///
-/// For work that is more than one command, as the steps of a pipeline are. Nobody renews the lock: choose a ttl that is
-/// longer than the work, or extend the lock meanwhile. If one command does all of the work, use `redlock run`, which
-/// renews the lock and ends the command if it is lost. Whoever has the token can release the lock: keep it as a secret.
+/// For work that is more than one command, as the steps of a pipeline are. Nobody renews the lock:
+/// choose a ttl that is longer than the work, or extend the lock meanwhile. If one command does all
+/// of the work, use `redlock run`, which renews the lock and ends the command if it is lost. Whoever
+/// has the token can release the lock: keep it as a secret.
 ///
-/// Exit status: 0 if it was acquired, 75 if others hold it until the end of --wait, 69 if no quorum of nodes answers, 77
-/// if nodes refuse this user.
+/// Exit status: 0 if it was acquired, 75 if others hold it until the end of --wait, 69 if no quorum
+/// of nodes answers, 77 if nodes refuse this user.
 ///
 /// Example:
 ///   token=$(redlock acquire deploy --ttl 20m --wait 10m)
@@ -37,6 +38,10 @@ pub(crate) struct Args {
     /// Longest wait for the lock, such as 30s, 500ms, 2m; 0 is one try [default: for ever]
     #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
+
+    /// One try: exit with 75 if others hold the lock
+    #[arg(short, long, conflicts_with = "wait")]
+    no_wait: bool,
 
     /// For how long nodes keep the lock unless it is extended or released
     #[arg(short, long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
@@ -106,6 +111,7 @@ impl From<redlock::Error> for Denied {
 fn lock(redlock: &Redlock, args: &Args) -> Result<Lock<Fixed>, Denied> {
     let names = args.names.iter().map(|name| name.as_bytes());
     let lock = match (args.permits, &args.names[..]) {
+        (None, [name]) => redlock.lock(name.as_bytes()).into(),
         (None, _) => redlock.lock_all(names),
         (Some(permits), [name]) => redlock.semaphore(name.as_bytes(), permits),
         (Some(_), _) => {
@@ -113,7 +119,8 @@ fn lock(redlock: &Redlock, args: &Args) -> Result<Lock<Fixed>, Denied> {
         }
     };
     let lock = lock.ttl(args.ttl).auto_renew(false);
-    Ok(if let Some(wait) = args.wait { lock.timeout(wait) } else { lock.no_timeout() })
+    let wait = if args.no_wait { Some(Duration::ZERO) } else { args.wait };
+    Ok(if let Some(wait) = wait { lock.timeout(wait) } else { lock.no_timeout() })
 }
 
 /// Runs `redlock extend`.
