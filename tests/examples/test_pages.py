@@ -47,6 +47,13 @@ REPOSITORY = re.compile(r"https://github\.com/redlock-rs/redlock/blob/(?:main|v\
 READMES = [ROOT / "README.md", *(ROOT / name / "README.md" for name in ("core", "core/cli", "python", "node"))]
 
 
+def rows_alone(text: str) -> list[str]:
+    """The rows of tables that begin no table and follow no row, so that they are shown as text."""
+    lines = ["", *re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S).split("\n"), ""]
+    begins = zip(lines, lines[1:], lines[2:], strict=False)
+    return [row for above, row, below in begins if row[:1] == "|" != above[:1] and not re.match(r"\| ?:?-", below)]
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
@@ -55,7 +62,8 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", [*READMES, *sorted(DOCS.glob("*.md"))], ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_lead_somewhere_and_tables_are_whole(page: Path) -> None:
+    assert not rows_alone(page.read_text())
     text = re.sub(r"^```.*?^```$|`[^`\n]*`", "``", page.read_text(), flags=re.M | re.S)
     targets = re.findall(r"\]\(([^()\s]+)\)", text) + re.findall(r"^\[[^\]]+\]: (\S+)$", text, re.M)
     broken = []
