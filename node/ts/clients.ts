@@ -32,8 +32,15 @@ export interface RedisClient {
   readonly sentinelRootNodes?: readonly object[] | undefined;
 }
 
+/** Options as they are written into the call, with others of their package. One of them names a server. */
+type Written = { readonly [option: string]: unknown } & {
+  [K in "url" | "host" | "port" | "path" | "sentinels" | "socket" | "rootNodes" | "sentinelRootNodes"]: Record<K, unknown>;
+}["url" | "host" | "port" | "path" | "sentinels" | "socket" | "rootNodes" | "sentinelRootNodes"];
+
+type Client = RedisClient | Written;
+
 /** An address or a client, or several. */
-export type Nodes = string | RedisClient | readonly (string | RedisClient)[];
+export type Nodes = string | Client | readonly (string | Client)[];
 
 /** The options of other packages that are looked at. */
 type Option =

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-
 F = TypeVar("F")
 
 _NAME_FIRST = '; if it is a call of a function under a bare @redlock.locked, write @redlock.locked("name")'

@@ -79,7 +79,10 @@ const FOREIGN: [(&str, &str); 15] = [
         "remove it: redlock opens and keeps its own connections",
     ),
     ("ssl tls", "remove it, and write the scheme with a second s: rediss://host:6380 is with TLS, redis:// without"),
-    ("sslcheckhostname rejectunauthorized insecure skipverify", "remove it: the name in a certificate is always checked; `tls_server_name` sets another one"),
+    (
+        "sslcheckhostname rejectunauthorized insecure skipverify",
+        "remove it: the name in a certificate is always checked; `tls_server_name` sets another one",
+    ),
     ("sslcapath sslcadata", "name one file with all certificates of the CAs: `tls_ca`"),
     ("sslpassword sslkeyfilepassword", "remove it, and name a key that is not encrypted: `tls_key`"),
     ("sslminversion sslciphers", "remove it: TLS 1.2 and 1.3 are used, with the ciphers that are safe"),

@@ -120,6 +120,11 @@ const connection: { host: string; port: number; maxRetriesPerRequest: null } = {
 const theirs: RedisClient = { options: connection };
 for (const nodes of [connection, theirs, ["memory://a", theirs], { host: "localhost", password: "p", tls: {} }])
   new Redlock(nodes).close();
+new Redlock({ host: "localhost", maxRetriesPerRequest: null }).close();
+new Redlock({ rootNodes: [{ url: "redis://a" }], defaults: { password: "p" } }).close();
+new Redlock([{ name: "m", sentinelRootNodes: [{ host: "a", port: 1 }] }]).close();
+// @ts-expect-error: these are options of a lock.
+assert.throws(() => new Redlock({ ttl: 5_000 }));
 const double: (amount: number) => Promise<number> = locked("double", (amount: number) => 2 * amount);
 const once: boolean = Date.now() > 0;
 const perhaps: () => Promise<string | undefined> = redlock.locked("cron", { skipIfHeld: once }, async () => "done");
