@@ -23,9 +23,7 @@
 //! - It panics: it is dropped, and must report that in its own drop.
 //! - It is dropped with its runtime: whatever it waits for ends then and wakes it, and the runtime drops it.
 
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::{fmt, mem};
