@@ -470,7 +470,7 @@ class Hand:
         match self.worker.args.fault:
             case "no margin":
                 return asked.but(margin=0)
-            case "renewal":
+            case "renewal" if asked.shape != "term":
                 return asked.but(auto_renew=False)
             case "own election" if asked.shape == "term":
                 return asked.of(asked.name + self.worker.name)
