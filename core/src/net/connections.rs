@@ -482,7 +482,7 @@ impl Connections {
             state.watched = server_info.watched;
             state.again = server_info.again;
             state.failure = None;
-            slot.record_reply(now);
+            slot.record_connect();
             slot.worked.store(false, Ordering::Relaxed);
             // Waiters that asked while the node was away have no report from it.
             (std::mem::replace(&mut state.is_again, true) || self.is_tracking(), state.connection.replace(connection))
@@ -518,12 +518,17 @@ impl Connections {
     /// Records a reply from `node`.
     pub(crate) fn record_reply(&self, node: usize) {
         let (slot, now) = (&self.slots[node], self.clock.now());
-        slot.record_reply(now);
+        slot.misses.store(0, Ordering::Relaxed);
         if !slot.worked.load(Ordering::Relaxed) {
             slot.worked.store(true, Ordering::Relaxed);
             self.members.nodes[node].endpoint.pace.record().worked();
         }
         self.members.health.record_reply(node, now);
+    }
+
+    /// Records an answer from `node` to the request of this moment.
+    pub(crate) fn record_answer(&self, node: usize, asked: Moment) {
+        self.slots[node].record_answer(asked);
     }
 
     /// Whether nothing was heard from `node` on its connection for so long that the connection may not exist any more.

@@ -209,6 +209,11 @@ impl fmt::Display for Failure {
     }
 }
 
+/// Rounds up to whole milliseconds, for people to read.
+pub(crate) fn in_millis(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+}
+
 /// Returns the advice about a server's error code.
 fn advice(code: &str) -> &'static str {
     match code {

@@ -25,12 +25,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::net::connections::Connections;
-use crate::net::failure::Failure;
+use crate::net::failure::{Failure, in_millis};
 use crate::net::footprint::{Footprint, Trace};
 use crate::net::node::Connection;
 use crate::net::node::way::Eval;
 use crate::net::redirect::{Asked, follow};
-use crate::net::slot::in_millis;
 use crate::net::timers::Deadline;
 use crate::protocol::quorum::{NodeMask, quorum};
 use crate::protocol::request::{Action, Reply, Request};
@@ -243,8 +242,12 @@ impl Round {
             if let Some(create) = create {
                 footprint.answered(node, create, &answer);
             }
+            let is_answered = answer.as_ref().err().is_none_or(Failure::is_answer);
+            if is_answered {
+                connections.record_answer(node, sent);
+            }
             if matches!(request.action, Action::Extend { .. }) {
-                if answer.as_ref().err().is_none_or(Failure::is_answer) {
+                if is_answered {
                     footprint.answered_behind(node, &connection);
                 }
                 if let Some(told) = connection.take_told() {

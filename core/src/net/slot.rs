@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::net::failure::Failure;
+use crate::net::failure::{Failure, in_millis};
 use crate::net::member::Member;
 use crate::net::node::Connection;
 use crate::net::node::event::EventSink;
@@ -37,7 +37,8 @@ const IDLE: Duration = Duration::from_secs(5);
 pub(super) struct Slot {
     pub(super) state: Mutex<State>,
     pub(super) misses: AtomicU32,
-    /// When the node last answered on the connection, or when it was made, in nanoseconds.
+    /// When the connect began, or the last request that the node has answered, in nanoseconds. What came later may have
+    /// been read much later: a runtime is only driven while a caller waits.
     pub(super) heard: AtomicU64,
     /// Whether a request was answered on the connection.
     pub(super) worked: AtomicBool,
@@ -94,10 +95,15 @@ impl Slot {
         state.watched && state.connection.is_some()
     }
 
-    /// Records that the node answered, `now`, or was connected to.
-    pub(super) fn record_reply(&self, now: Moment) {
+    /// Records that the connect under way has ended well.
+    pub(super) fn record_connect(&self) {
         self.misses.store(0, Ordering::Relaxed);
-        self.heard.store(now.nanos(), Ordering::Relaxed);
+        self.heard.store(self.begun.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Records an answer to the request of this moment.
+    pub(super) fn record_answer(&self, asked: Moment) {
+        self.heard.fetch_max(asked.nanos(), Ordering::Relaxed);
     }
 
     /// Records that the node did not answer in time. Returns whether its connection is to be discarded: after two misses in
@@ -196,7 +202,21 @@ impl Slot {
     }
 }
 
-/// Rounds up to whole milliseconds, for people to read.
-pub(crate) fn in_millis(time: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_late_does_not_make_a_connection_fresh() {
+        let slot = Slot::default();
+        let at = |second| Moment::from_nanos(0).after(Duration::from_secs(second));
+        let is_idle_after = |second| !slot.is_idle(at(second)) && slot.is_idle(at(second + 1));
+        slot.begun.store(at(1).nanos(), Ordering::Relaxed);
+        slot.record_connect();
+        assert!(is_idle_after(6), "since the connect began");
+        for (asked, idle) in [(3, 8), (2, 8), (4, 9)] {
+            slot.record_answer(at(asked));
+            assert!(is_idle_after(idle), "since the last request that was answered");
+        }
+    }
 }
