@@ -5,6 +5,7 @@ The proxy in front of the node answers in place of the server. Only EVAL is requ
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -93,9 +94,34 @@ def unavailable(proxy: Proxy, answer: str) -> Iterator[None]:
 def test_info_that_takes_too_long(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     with Proxy(node[0], rules=[Rule("INFO", delay_s=60)]) as proxy:
         client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS, connect_timeout_ms=300)
-        with unavailable(proxy, "no answer within 300ms: the login or the set-up was not answered"):
+        silent = "no answer within 300ms: the login or the set-up was not answered"
+        with unavailable(proxy, silent):
             client.lock(name).acquire(timeout_ms=0)
+        with unavailable(proxy, silent):
+            client.list_locks("*")
+        assert [finding["message"] for finding in client.diagnose()[0]["findings"]] == [silent]
         assert not node.has(name)
+
+
+GROUPS = {
+    "cluster": ("", "the servers of the cluster do not tell its map: no answer within 2s"),
+    "sentinel": ("/cache", "no primary of cache is known: {host} no answer within 300ms"),
+}
+"""The end of each address, and what comes before the reason for its failure."""
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@every_language
+def test_group_that_does_not_get_as_far_as_a_command(drivers: Drivers, face: str, group: str, name: str) -> None:
+    """The error says how far a connection to one of its servers has come, as for a node that is a server."""
+    end, says = GROUPS[group]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host = f"127.0.0.1:{silent.getsockname()[1]}"
+        client = drivers.start(face).client([f"rediss+{group}://{host}{end}"], connect_timeout_ms=LIMIT_MS)
+        with pytest.raises(LockError) as error:
+            client.lock(name).acquire(timeout_ms=3_000)
+    says = f"cannot be reached: {says.format(host=host)}: the TLS handshake was not answered"
+    assert [answer for _, answer in error.value.nodes] == [says]
 
 
 @every_language

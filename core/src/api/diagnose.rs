@@ -165,7 +165,7 @@ impl Subject {
     }
 
     async fn connect(&self, connections: &Arc<Connections>, node: usize) -> Result<Connection, Failure> {
-        self.within(connections.get(node, true)).await
+        connections.get_within(node, self.set.members.connect_timeout).await
     }
 
     /// Asks the sentinels that name the node's server, if there are any.

@@ -335,7 +335,7 @@ impl Walk {
 /// Takes one step through a server.
 async fn step_on(connections: &Arc<Connections>, node: usize, from: u64, count: u32) -> Result<Step, Failure> {
     let (clock, limit) = (&connections.clock, connections.members.connect_timeout);
-    let connection = within(clock, limit, connections.get(node, true)).await?;
+    let connection = connections.get_within(node, limit).await?;
     within(clock, limit, connection.scan(FENCE, from, count)).await
 }
 

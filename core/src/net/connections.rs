@@ -334,6 +334,12 @@ impl Connections {
         self.slots[node].why_unconnected(self.clock.now())
     }
 
+    /// Gets the connection to `node` for a call that needs it, or says why there is none after `limit`.
+    pub(crate) async fn get_within(self: &Arc<Self>, node: usize, limit: Duration) -> Result<Connection, Failure> {
+        let connection = self.clock.timeout(limit, pin!(self.get(node, true))).await;
+        connection.unwrap_or_else(|| Err(self.why_unconnected(node).unwrap_or(Failure::Silent(limit))))
+    }
+
     /// Connects to `node` if the pace permits it, unless done or under way. A connect is `urgent` if a quorum needs it.
     fn start_connecting(self: &Arc<Self>, node: usize, urgent: bool) {
         let begun = {

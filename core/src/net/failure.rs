@@ -68,6 +68,15 @@ impl Failure {
         }
     }
 
+    /// Returns the failure of a question that was to be asked over a connection of its own, which was in this phase `after`
+    /// so much time.
+    pub(crate) fn unanswered(phase: Phase, after: Duration) -> Self {
+        match phase {
+            Phase::SetUp => Self::Silent(after),
+            phase => Self::unconnected(phase, after),
+        }
+    }
+
     /// Returns whether this failure makes its connection useless.
     pub(crate) fn breaks_connection(&self) -> bool {
         let is_broken = matches!(

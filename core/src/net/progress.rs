@@ -12,6 +12,8 @@ pub(crate) enum Phase {
     Login,
     /// Sentinels are asked for the server.
     Sentinels,
+    /// The servers of a cluster are asked for its map.
+    Map,
     /// The name of the host is looked up.
     Resolve,
     /// The server's system is asked for a connection.
@@ -23,7 +25,7 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 6] = [Self::Login, Self::Sentinels, Self::Resolve, Self::Open, Self::Tls, Self::SetUp];
+    const ALL: [Self; 7] = [Self::Login, Self::Sentinels, Self::Map, Self::Resolve, Self::Open, Self::Tls, Self::SetUp];
 }
 
 impl fmt::Display for Phase {
@@ -32,6 +34,7 @@ impl fmt::Display for Phase {
         f.write_str(match self {
             Self::Login => "no login was given",
             Self::Sentinels => "no sentinel named the primary",
+            Self::Map => "no server of the cluster told its map",
             Self::Resolve => "its name was not resolved",
             Self::Open => "the connection was not accepted",
             Self::Tls => "the TLS handshake was not answered; if the server is without TLS, write redis://",

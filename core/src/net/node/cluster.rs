@@ -34,6 +34,7 @@ use self::servers::ServerAccess;
 use crate::address::{Address, Target};
 use crate::error::Error;
 use crate::net::failure::Failure;
+use crate::net::progress::Progress;
 use crate::net::tls::Tls;
 use crate::protocol::cluster::{SlotMap, Standing, Told};
 use crate::protocol::place::Place;
@@ -394,10 +395,15 @@ impl Cluster {
 
     async fn ask_one(&self, place: Place) -> Result<(Place, Vec<Told>), Failure> {
         let told = {
-            let question = pin!(self.servers.slots(&place, &self.clock));
-            self.clock.timeout(ONE_MOST, question).await.unwrap_or(Err(Failure::Silent(ONE_MOST)))?
+            let progress = Progress::default();
+            let question = pin!(self.servers.slots(&place, (&self.clock, &progress)));
+            let told = self.clock.timeout(ONE_MOST, question).await;
+            told.unwrap_or_else(|| Err(Failure::unanswered(progress.phase(), ONE_MOST)))?
         };
-        if told.is_empty() { Err(Failure::UnexpectedReply) } else { Ok((place, told)) }
+        if told.is_empty() {
+            return Err(Failure::Unreachable("none of its slots is assigned to a server".into()));
+        }
+        Ok((place, told))
     }
 }
 

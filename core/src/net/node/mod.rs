@@ -120,7 +120,7 @@ impl Node {
             }
             // Then a request begins again, at the server that the map names.
             Self::Cluster(cluster) => {
-                progress.enter(Phase::SetUp);
+                progress.enter(Phase::Map);
                 cluster.map_anew().await.and(Err(Failure::Unassigned))
             }
             Self::Memory(node) => Ok((Connection::Memory(node.connect(clock, events)), node.server_info())),

@@ -38,7 +38,7 @@ use crate::error::Error;
 use crate::net::dial::{Dialer, Stream};
 use crate::net::failure::Failure;
 use crate::net::logins::LoginSource;
-use crate::net::progress::Progress;
+use crate::net::progress::{Phase, Progress};
 use crate::net::tls::Tls;
 use crate::protocol::diagnosis::sentinels::{GroupFacts, SentinelFacts};
 use crate::protocol::place::Place;
@@ -89,6 +89,8 @@ pub(crate) struct Sentinels {
     access: SentinelAccess,
     clock: Clock,
     spawn: Box<dyn Fn(Task) + Send + Sync>,
+    /// How far the asking of each of them is.
+    progress: Vec<Progress>,
     state: Mutex<State>,
     is_asking: AtomicBool,
     /// When the last request was made to the node, in nanoseconds.
@@ -152,6 +154,7 @@ impl Sentinels {
             access,
             clock,
             spawn: Box::new(spawn),
+            progress: sentinels.iter().map(|_| Progress::default()).collect(),
             state: Mutex::default(),
             is_asking: AtomicBool::new(false),
             used: AtomicU64::new(0),
@@ -318,27 +321,29 @@ impl Inquiry {
             let (sender, receiver) = oneshot::channel();
             let (sentinels, line) = (Arc::clone(sentinels), lines[index].take());
             drop(spawn(&Handle::current(), async move {
-                let one = pin!(sentinels.ask_one(index, line));
-                let one = sentinels.clock.timeout(ONE_MOST, one).await;
-                drop(sender.send(one.unwrap_or(Err(Failure::Silent(ONE_MOST)))));
+                let progress = &sentinels.progress[index];
+                let one = sentinels.clock.timeout(ONE_MOST, pin!(sentinels.ask_one(index, line, progress))).await;
+                drop(sender.send(one.unwrap_or_else(|| Err(Failure::unanswered(progress.phase(), ONE_MOST)))));
             }));
             *pending = Some(receiver);
         }
-        let mut answers: Vec<_> = pending.iter().map(|_| Err(Failure::Silent(ANSWER_MOST))).collect();
+        let mut answers: Vec<Option<_>> = pending.iter().map(|_| None).collect();
         let all = poll_fn(|cx| {
             for (index, slot) in pending.iter_mut().enumerate() {
                 if let Some(Poll::Ready(one)) = slot.as_mut().map(|receiver| Pin::new(receiver).poll(cx)) {
                     *slot = None;
-                    answers[index] = one.unwrap_or(Err(Failure::Closed)).map(|(line, (told, _))| {
+                    answers[index] = Some(one.unwrap_or(Err(Failure::Closed)).map(|(line, (told, _))| {
                         lines[index] = line;
                         told
-                    });
+                    }));
                 }
             }
             if pending.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
         });
         sentinels.clock.timeout(ANSWER_MOST, pin!(all)).await;
-        answers
+        let silent = |progress: &Progress| Err(Failure::unanswered(progress.phase(), ANSWER_MOST));
+        let answers = answers.into_iter().zip(&sentinels.progress);
+        answers.map(|(answer, progress)| answer.unwrap_or_else(|| silent(progress))).collect()
     }
 }
 
@@ -355,7 +360,8 @@ impl Drop for Inquiry {
 
 impl Sentinels {
     /// Asks one sentinel, over `line` if that still works. Returns the connection to keep.
-    async fn ask_one(&self, index: usize, line: Option<SentinelConnection>) -> One {
+    async fn ask_one(&self, index: usize, line: Option<SentinelConnection>, progress: &Progress) -> One {
+        progress.enter(Phase::SetUp);
         let (dialers, login) = match &self.access {
             SentinelAccess::Dialed { dialers, login } => (dialers, login),
             SentinelAccess::Simulated(sentinels) => {
@@ -367,8 +373,10 @@ impl Sentinels {
         {
             return Ok((Some(line), answers));
         }
+        progress.enter(Phase::Login);
         let login = login.login().await.map_err(Failure::NoLogin)?;
-        let stream = dialers[index].dial(&self.clock, &Progress::default()).await?;
+        let stream = dialers[index].dial(&self.clock, progress).await?;
+        progress.enter(Phase::SetUp);
         let line = Pipeline::open(&Handle::current(), stream, false, Box::new(|_| {}));
         let answers = question(&line, authentication(&login.login), &self.master).await?;
         Ok((Some(line), answers))
@@ -379,8 +387,9 @@ impl Sentinels {
         let probe = |(index, listed): (usize, &String)| {
             let at = listed.clone();
             async move {
-                let one = self.clock.timeout(limit, pin!(self.ask_one(index, None))).await;
-                let one = one.unwrap_or(Err(Failure::Silent(limit)));
+                let progress = Progress::default();
+                let one = self.clock.timeout(limit, pin!(self.ask_one(index, None, &progress))).await;
+                let one = one.unwrap_or_else(|| Err(Failure::unanswered(progress.phase(), limit)));
                 let told = one.map(|(_, (told, whole))| (told, refusal(whole).map(|whole| owned_fields(&whole))));
                 SentinelFacts { at, told: told.map_err(|failure| failure.to_string()) }
             }

@@ -20,7 +20,7 @@ use crate::net::node::refusal::unrefused;
 use crate::net::node::scripts::text;
 use crate::net::node::setup::authentication;
 use crate::net::node::simulated::answers::SimulatedServers;
-use crate::net::progress::Progress;
+use crate::net::progress::{Phase, Progress};
 use crate::net::tls::Tls;
 use crate::protocol::cluster::{Standing, Told};
 use crate::protocol::place::Place;
@@ -45,13 +45,16 @@ impl ServerAccess {
     }
 
     /// Returns which server has which slots, as the one at `place` tells.
-    pub(super) async fn slots(&self, place: &Place, clock: &Clock) -> Result<Vec<Told>, Failure> {
+    pub(super) async fn slots(&self, place: &Place, at: (&Clock, &Progress)) -> Result<Vec<Told>, Failure> {
         match self {
             Self::Dialed(servers) => {
-                let answer = servers.ask(place, &["CLUSTER", "SLOTS"], clock).await?;
+                let answer = servers.ask(place, &["CLUSTER", "SLOTS"], at).await?;
                 told_in(&answer, &place.host).ok_or(Failure::UnexpectedReply)
             }
-            Self::Simulated(servers) => servers.slots(place).await,
+            Self::Simulated(servers) => {
+                at.1.enter(Phase::SetUp);
+                servers.slots(place).await
+            }
         }
     }
 
@@ -59,7 +62,7 @@ impl ServerAccess {
     pub(super) async fn standing(&self, place: &Place, clock: &Clock) -> Result<Standing, Failure> {
         match self {
             Self::Dialed(servers) => {
-                let answer = servers.ask(place, &["INFO"], clock).await?;
+                let answer = servers.ask(place, &["INFO"], (clock, &Progress::default())).await?;
                 let info = text(&answer).ok_or(Failure::UnexpectedReply)?;
                 let told = server_info(info);
                 Ok(Standing {
@@ -101,12 +104,18 @@ impl Dialed {
         Ok(self.tls.as_ref().map(|tls| tls.to(host)).transpose()?.map(Arc::new))
     }
 
-    /// Asks the server at `place` one question.
-    async fn ask(&self, place: &Place, words: &[&str], clock: &Clock) -> Result<Value, Failure> {
+    /// Asks the server at `place` one question, and says in `progress` how far it is.
+    async fn ask(
+        &self,
+        place: &Place,
+        words: &[&str],
+        (clock, progress): (&Clock, &Progress),
+    ) -> Result<Value, Failure> {
         let login = self.login.login().await.map_err(Failure::NoLogin)?;
         let tls = self.tls_to(&place.host).map_err(|error| Failure::Tls(error.to_string().into()))?;
         let target = self.address.of_server(&place.host, place.port).target.clone();
-        let stream: Stream = Dialer::new(target, tls, self.address.keepalive).dial(clock, &Progress::default()).await?;
+        let stream: Stream = Dialer::new(target, tls, self.address.keepalive).dial(clock, progress).await?;
+        progress.enter(Phase::SetUp);
         let line = Pipeline::open(&Handle::current(), stream, false, Box::new(|_| {}));
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
