@@ -194,7 +194,7 @@ def test_a_loss_is_logged_and_counted(drivers: Drivers, node: Cluster, face: str
 
 
 @every_face
-@pytest.mark.parametrize("shape", ["lock", "one of several", "semaphore"])
+@pytest.mark.parametrize("shape", ["lock", "one of several", "semaphore", "without taking it"])
 def test_a_process_that_waits_for_itself_is_told(
     drivers: Drivers, node: Cluster, shape: str, face: str, name: str
 ) -> None:
@@ -208,7 +208,8 @@ def test_a_process_that_waits_for_itself_is_told(
         same = waiter.lock(held[0].names[-1])
     for lock in held:
         lock.acquire()
-    waiting = same.start_acquire(timeout_ms=None)
+    takes = shape != "without taking it"
+    waiting = same.start_acquire(timeout_ms=None) if takes else waiter.start_wait_free(same.name)
     event = heard(driver, "waits_for_own_process")
     assert event["fields"]["label"] == "the holder"
     assert event["fields"]["name"] == same.name.decode()
@@ -218,7 +219,7 @@ def test_a_process_that_waits_for_itself_is_told(
     assert not [event for event in driver.events() if event["code"] == "waits_for_own_process"]
     for lock in held:
         lock.release()
-    assert waiting.result()["acquired"]
+    assert waiting.result()["acquired" if takes else "free"]
 
 
 @every_face

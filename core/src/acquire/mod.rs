@@ -36,7 +36,7 @@
 mod attach;
 pub(crate) mod attempt;
 mod meter;
-mod own_hold;
+pub(crate) mod own_hold;
 pub(crate) mod thread;
 mod vacancy;
 pub(crate) mod wakeup;

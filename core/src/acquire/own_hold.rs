@@ -9,7 +9,7 @@ use crate::sys::log::log;
 
 /// Warns once, when a call that `began` has waited for one ttl, and this process has held the lock for as long. A process
 /// that hands its lock on to others of its calls in turn is not warned of. Never ends.
-pub(super) async fn warn(context: &LockContext, began: Moment) -> Infallible {
+pub(crate) async fn warn(context: &LockContext, began: Moment) -> Infallible {
     let LockContext { process, listed, spec, .. } = context;
     let (clock, ttl) = (&process.clock, spec.settings.ttl);
     let mut due = began.after(ttl);

@@ -19,8 +19,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::acquire::end_of;
 use crate::acquire::wakeup::Wakeup;
+use crate::acquire::{end_of, own_hold};
 use crate::api::client::Redlock;
 use crate::api::inspect;
 use crate::error::{Error, ErrorKind};
@@ -81,7 +81,8 @@ pub(crate) async fn wait_free(context: LockContext, timeout: Option<Duration>) -
     let allowed = context.spec.settings.protocol.allows_is_locked();
     allowed.map_err(|error| error.with_name(context.spec.name.bytes()))?;
     let process = Arc::clone(&context.process);
-    let limit = timeout.map_or(Moment::NEVER, |timeout| process.clock.now().after(timeout));
+    let began = process.clock.now();
+    let limit = timeout.map_or(Moment::NEVER, |timeout| began.after(timeout));
     // One look takes its time.
     let looks_until = if timeout.is_some_and(|timeout| timeout.is_zero()) { Moment::NEVER } else { limit };
     let (mut sender, receiver) = oneshot::channel();
@@ -91,6 +92,7 @@ pub(crate) async fn wait_free(context: LockContext, timeout: Option<Duration>) -
             () = sender.closed() => return,
             error = end_of(&context) => Err(error),
             free = until_free(&context, limit, looks_until) => free,
+            never = own_hold::warn(&context, began) => match never {},
         };
         drop(sender.send(free));
     });
