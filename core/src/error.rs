@@ -109,7 +109,7 @@ pub struct NodeAnswer {
     pub node: String,
     /// What it answered, for a program.
     pub kind: AnswerKind,
-    /// The answer in a few words, for a person: `held by another`, `shared, and a writer waits for it`, `no answer within
+    /// The answer in a few words, for a person: `held`, `shared, and a writer waits for it`, `no answer within
     /// 500 ms`, `refused: READONLY`. The words may change in any release.
     pub answer: String,
 }

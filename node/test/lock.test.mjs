@@ -36,7 +36,7 @@ test("a timeout is an error that says what happened", async () => {
     assert.equal(error.code, "timeout");
     assert.equal(error.retryable, true);
     assert.equal(error.lockName, name);
-    assert.deepEqual(error.nodes, [{ node: server.url, answer: "held by another" }]);
+    assert.deepEqual(error.nodes, [{ node: server.url, answer: "held" }]);
     assert.ok(error.message.includes(`lock "${name}"`), error.message);
     assert.equal(error.cause, undefined);
   }

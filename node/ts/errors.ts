@@ -5,7 +5,7 @@ import type { Failure } from "#native";
 export interface NodeAnswer {
   /** The node's address without user name or password. */
   readonly node: string;
-  /** Its answer, in a few words: `held by another`, `no answer within 500 ms`, `refused: READONLY`. */
+  /** Its answer, in a few words: `held`, `no answer within 500 ms`, `refused: READONLY`. */
   readonly answer: string;
 }
 

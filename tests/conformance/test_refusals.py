@@ -164,7 +164,7 @@ REFUSALS = {
     "short of replicas": Refusal(short_of_replicas, "NOREPLICAS"),
     "busy": Refusal(busy, "BUSY"),
     "unkillable": Refusal(unkillable, "BUSY", persist=True),
-    "paused": Refusal(paused, "no answer within|has stopped answering"),
+    "paused": Refusal(paused, "no answer within|does not answer"),
     "crowded": Refusal(crowded, "closed the connection|cannot be reached|max number of clients"),
     "fence of another type": Refusal(fence_of_another_type, "FENCE", spares_holders=True),
     "fence used up": Refusal(fence_used_up, "FENCE", spares_holders=True),

@@ -61,7 +61,7 @@ use crate::hold::owner::LeaseOwner;
 use crate::hold::setnx;
 use crate::net::ballots::{self, Ballots};
 use crate::net::connections::Connections;
-use crate::net::failure::Failure;
+use crate::net::failure::{Failure, in_millis};
 use crate::net::footprint::Footprint;
 use crate::net::round::{Event, Round};
 use crate::options::Protocol;
@@ -477,7 +477,7 @@ impl Acquire {
         if now < self.deadline && !mem::replace(&mut self.quarantine_logged, true) {
             let (name, nodes, wait) =
                 (&self.context.spec.name, ballots.quarantines(&self.context.set().members), until.since(now));
-            log!(QUARANTINE_AWAITED, %name, %nodes, wait = %format_args!("{wait:?}"), "nodes restarted and do not count yet; waiting for them");
+            log!(QUARANTINE_AWAITED, %name, %nodes, wait = %format_args!("{:?}", in_millis(wait)), "nodes restarted and do not count yet; waiting for them");
         }
     }
 

@@ -11,7 +11,7 @@ use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
 
 /// A node's answer in a few words: another has the lock.
-pub(crate) const HELD: &str = "held by another";
+pub(crate) const HELD: &str = "held";
 
 /// A node's answer in a few words: others share the lock, and the caller may not join them.
 pub(crate) const HELD_OFF: &str = "shared, and a writer waits for it";

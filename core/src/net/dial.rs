@@ -237,7 +237,11 @@ fn unreachable(addresses: &[SocketAddr], errors: &[io::Error]) -> String {
 
 /// Words an error of the operating system, without what it is about.
 fn reason(error: &io::Error) -> String {
-    limits::exhausted(error).map_or_else(|| error.kind().to_string(), str::to_owned)
+    let said = || match error.kind() {
+        io::ErrorKind::NotFound => "no such socket".to_owned(),
+        kind => kind.to_string(),
+    };
+    limits::exhausted(error).map_or_else(said, str::to_owned)
 }
 
 impl Stream {
