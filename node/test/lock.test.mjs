@@ -100,7 +100,7 @@ test("using goes on with the hold of a lock that was attached", async () => {
   const text = await (await redlock.lock(name).acquire()).detach(20_000);
   const attached = await redlock.attach(text);
   const { fence } = attached;
-  assert.equal(await attached.using((signal, given) => given.fence), fence);
+  assert.equal(await attached.using((_, given) => given.fence), fence);
   assert.ok(!attached.held);
   await attached.acquire();
   await assert.rejects(
@@ -111,7 +111,12 @@ test("using goes on with the hold of a lock that was attached", async () => {
 });
 
 test("a generator is refused, because its body would run after the release", async () => {
-  const [some, later] = [function* () {}, async function* () {}];
+  function* some() {
+    yield 1;
+  }
+  async function* later() {
+    yield 1;
+  }
   for (const call of [() => locked("foo", some), () => redlock.lock(fresh()).using(later)]) {
     const error = await failure(call);
     assert.equal(error.code, "invalid_argument");

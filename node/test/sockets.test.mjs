@@ -70,7 +70,9 @@ test("one call after the other leaves the background asleep", { skip: !existsSyn
   }
 });
 
-test("the background reads all answers if the environment says so", { skip: !existsSync("/proc/self/task") }, async () => {
+test("the background reads all answers if the environment says so", {
+  skip: !existsSync("/proc/self/task"),
+}, async () => {
   process.env.REDLOCK_SOCKETS = "background";
   const program = start(
     servers.slice(0, 1),

@@ -32,10 +32,11 @@ export interface RedisClient {
   readonly sentinelRootNodes?: readonly object[] | undefined;
 }
 
+/** The options that name a server. */
+type Server = "url" | "host" | "port" | "path" | "sentinels" | "socket" | "rootNodes" | "sentinelRootNodes";
+
 /** Options as they are written into the call, with others of their package. One of them names a server. */
-type Written = { readonly [option: string]: unknown } & {
-  [K in "url" | "host" | "port" | "path" | "sentinels" | "socket" | "rootNodes" | "sentinelRootNodes"]: Record<K, unknown>;
-}["url" | "host" | "port" | "path" | "sentinels" | "socket" | "rootNodes" | "sentinelRootNodes"];
+type Written = { readonly [option: string]: unknown } & { [K in Server]: Record<K, unknown> }[Server];
 
 type Client = RedisClient | Written;
 
