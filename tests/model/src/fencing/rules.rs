@@ -55,11 +55,13 @@ type SomeKeys = [Keys; NAMES_MOST];
 /// What is asked of a node: its keys, how many of them count, by whom, of which nodes, and whether to share the lock.
 type Asked = (SomeKeys, usize, u8, Ask, Option<u8>, bool);
 
+type Map<Key, Value> = HashMap<Key, Value, RandomState>;
+
 /// What the library has answered: few things are asked, and each of them very often.
 #[derive(Default)]
 struct Known {
-    answers: HashMap<Asked, (SomeKeys, Answer), RandomState>,
-    verdicts: HashMap<Option<u64>, HashMap<Vec<Part>, Vec<Next>, RandomState>, RandomState>,
+    answers: Map<Asked, (SomeKeys, Answer)>,
+    verdicts: Map<Option<u64>, Map<Vec<Part>, Vec<Next>>>,
 }
 
 /// The token of an attachment. No attempt has it.
