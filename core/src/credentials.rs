@@ -9,6 +9,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::texts::opaque;
+
 /// Text that is never shown.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Secret(Arc<str>);
@@ -156,11 +158,7 @@ impl Hash for Provider {
     }
 }
 
-impl fmt::Debug for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Provider")
-    }
-}
+opaque!(Provider);
 
 /// A failed call of a provider. Shows the error's type alone, because its text may contain secrets. Hidden: for the
 /// bindings.

@@ -108,21 +108,25 @@
 //! [safe]: https://redlock-rs.github.io/redlock/latest/concepts/is-redlock-safe/
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
-    not(all(feature = "__tls", feature = "cluster", feature = "sentinel", feature = "memory", feature = "blocking")),
-    allow(dead_code, unused_imports, unused_variables, unreachable_code, reason = "it is for what was left out")
-)]
-#![cfg_attr(
-    not(feature = "__bindings"),
-    allow(dead_code, unreachable_pub, unused_imports, reason = "it is for the bindings")
-)]
-#![forbid(unsafe_code)]
-#![cfg_attr(
-    not(feature = "__simulation"),
+    not(all(
+        feature = "__tls",
+        feature = "cluster",
+        feature = "sentinel",
+        feature = "memory",
+        feature = "blocking",
+        feature = "__bindings",
+        feature = "__simulation"
+    )),
     allow(
         dead_code,
+        unreachable_code,
+        unreachable_pub,
+        unused_imports,
+        unused_variables,
         reason = "what only one feature calls stands beside what it calls, and all are built together in tests"
     )
 )]
+#![forbid(unsafe_code)]
 
 // Five files to read first: acquire/mod.rs, acquire/attempt.rs, protocol/quorum.rs, net/round.rs and hold/lease.rs.
 // docs/architecture.md is the map of all others.

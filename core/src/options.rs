@@ -110,52 +110,39 @@ impl Protocol {
 
     /// Refuses an extension in a protocol whose keys do not show their owner.
     pub(crate) fn allows_extend(self) -> Result<(), Error> {
-        match self {
-            Self::Plain => Ok(()),
-            Self::Setnx => Err(Error::invalid(
-                "extend is not available with protocol \"setnx\"; choose a ttl longer than the work",
-            )),
-        }
+        self.must_be_plain("extend is not available with protocol \"setnx\"; choose a ttl longer than the work")
     }
 
     /// Refuses to return a fence in a protocol without fences.
     pub(crate) fn allows_fence(self) -> Result<(), Error> {
-        match self {
-            Self::Plain => Ok(()),
-            Self::Setnx => Err(Error::invalid("fence is not available with protocol \"setnx\"")),
-        }
+        self.must_be_plain("fence is not available with protocol \"setnx\"")
     }
 
     /// Refuses to look at a lock in a protocol whose keys may be out of date.
     pub(crate) fn allows_is_locked(self) -> Result<(), Error> {
-        match self {
-            Self::Plain => Ok(()),
-            Self::Setnx => Err(Error::invalid(
-                "protocol \"setnx\" does not tell whether the lock is held: its keys stay after they are out of date; \
-                 try to acquire it",
-            )),
-        }
+        self.must_be_plain(
+            "protocol \"setnx\" does not tell whether the lock is held: its keys stay after they are out of date; try to \
+             acquire it",
+        )
+    }
+
+    fn must_be_plain(self, message: &str) -> Result<(), Error> {
+        if self == Self::Plain { Ok(()) } else { Err(Error::invalid(message)) }
     }
 
     /// Returns whether the background extends the lock.
     fn checked_auto_renew(self, auto_renew: Option<bool>) -> Result<bool, Error> {
-        match self {
-            Self::Plain => Ok(auto_renew.unwrap_or(true)),
-            Self::Setnx if auto_renew == Some(true) => Err(Error::about(
-                "auto_renew",
-                " is on, but a lock with protocol \"setnx\" cannot be renewed; remove it and choose a ttl longer than \
-                 the work",
-            )),
-            Self::Setnx => Ok(false),
+        if self == Self::Setnx && auto_renew == Some(true) {
+            let rest = " is on, but a lock with protocol \"setnx\" cannot be renewed; remove it and choose a ttl longer \
+                        than the work";
+            return Err(Error::about("auto_renew", rest));
         }
+        Ok(self == Self::Plain && auto_renew.unwrap_or(true))
     }
 
     /// Returns a duration that only the plain protocol keeps.
     fn kept(self, duration: Duration) -> Duration {
-        match self {
-            Self::Plain => duration,
-            Self::Setnx => Duration::ZERO,
-        }
+        if self == Self::Plain { duration } else { Duration::ZERO }
     }
 
     fn check_nodes(self, nodes: usize) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! The stable texts of values that have no content.
+//! The stable texts of values that have no content, and of those whose content is not shown.
 
 /// Makes the list of all values of an enum, the method that returns the text of each, and its `Display`, which writes it.
 macro_rules! texts {
@@ -28,3 +28,15 @@ macro_rules! texts {
     };
 }
 pub(crate) use texts;
+
+/// Makes the `Debug` of types whose content is secret, or cannot be shown: their name alone.
+macro_rules! opaque {
+    ($type:ident $(<$($parameter:ident),+>)?) => {
+        impl $(<$($parameter),+>)? std::fmt::Debug for $type $(<$($parameter),+>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($type)).finish_non_exhaustive()
+            }
+        }
+    };
+}
+pub(crate) use opaque;

@@ -20,7 +20,7 @@ use crate::hold::attach::{Attachment, Try};
 use crate::hold::extend;
 use crate::hold::lease::Lease;
 use crate::hold::owner::LeaseOwner;
-use crate::net::ballots::{KeyBallots, Precheck, precheck};
+use crate::net::ballots::{KeyBallots, NoQuorum, precheck};
 use crate::net::connections::Connections;
 use crate::process::context::MOVES_MOST;
 use crate::protocol::backoff;
@@ -100,7 +100,7 @@ impl Acquire {
         let connect_by = connections.connect_limit().min(limit);
         connections.connect_quorum(connect_by).await;
         // A node in quarantine has the key only if it has not forgotten it.
-        if let Some(Precheck::Indistinct(ballots)) = precheck(connections, Duration::ZERO) {
+        if let Err(NoQuorum::Indistinct(ballots)) = precheck(connections, Duration::ZERO) {
             return Err(self.indistinct(&ballots));
         }
         let attachment = self.attachment.get_or_insert_with(|| Attachment::new(&self.context, detached));

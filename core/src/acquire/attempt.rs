@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::address::Address;
 use crate::hold::claim::Claim;
 use crate::hold::outcome::{Outcome, Won};
-use crate::net::ballots::{self, Ballots, explain, precheck};
+use crate::net::ballots::{self, Ballots, NoQuorum, explain, precheck};
 use crate::net::connections::Connections;
 use crate::net::failure::Failure;
 use crate::net::round::{Event, Round};
@@ -58,9 +58,7 @@ pub(crate) async fn attempt(
     let settings = &context.spec.settings;
     let nodes = connections.members.len();
     connections.connect_quorum(connections.connect_limit().min(limit)).await;
-    if let Some(precheck) = precheck(connections, settings.restart_delay) {
-        return precheck.into();
-    }
+    precheck(connections, settings.restart_delay)?;
     let keys = state.slot.map_or_else(|| Arc::clone(&context.spec.keys), |slot| context.spec.names.slot_keys(slot));
     let claim = Claim::new(&context.process, &context.listed, keys, (settings.key_ttl(), settings.node_timeout));
     // Those who wait for a slot are counted when they look.
@@ -95,7 +93,7 @@ pub(crate) async fn attempt(
         });
         let missed = unsent.union(failed);
         let unit = claim.unit();
-        return Outcome::Won(Won {
+        return Ok(Won {
             right: claim,
             fence,
             level: fence,
@@ -120,7 +118,7 @@ pub(crate) async fn attempt(
         None => drop(round),
     }
     ballots.freed = claim.release_all_now(connections).await;
-    Outcome::Lost(ballots)
+    Err(NoQuorum::Lost(ballots.into()))
 }
 
 fn acquire(spec: &Spec, nodes: usize, proposal: u64, wants: Option<Wants>) -> Action {

@@ -73,7 +73,7 @@ impl Meter {
         self.waited.waits = self.waited.waits.saturating_add(1);
         if !self.is_waiting {
             self.is_waiting = true;
-            self.counts().waiting().add();
+            self.counts().waiting.add();
         }
     }
 
@@ -102,9 +102,9 @@ impl Drop for Meter {
         let took = self.process.clock.now().since(self.began);
         let counts = self.counts();
         if self.is_waiting {
-            counts.waiting().subtract();
+            counts.waiting.subtract();
         }
-        counts.acquire_ended(self.end, self.waited.is_contended, took);
+        counts.acquires[self.end as usize][usize::from(self.waited.is_contended)].record(took);
         if self.trace.is_wanted() {
             self.trace.record("outcome", self.end.as_str());
             // The bindings do not know these of a cancelled call, and every language has the same attributes.

@@ -22,7 +22,7 @@
 //!
 //! A semaphore's queue moves on when its front has won, not when the lock is free again: another slot may be. So does a
 //! shared lock's. Readers and writers of one name have a queue each. A writer that readers keep waiting is counted by the
-//! nodes, which then deny new readers; where it gives up, it takes this back ([`Counted`]).
+//! nodes, which then deny new readers; where it gives up, it takes this back (`front`).
 //!
 //! Each call keeps its own timeout, in the queue too. When it ends, the call reports the front's last answers.
 //!
@@ -35,6 +35,7 @@
 
 mod attach;
 pub(crate) mod attempt;
+mod front;
 mod meter;
 pub(crate) mod own_hold;
 pub(crate) mod thread;
@@ -59,22 +60,15 @@ use crate::hold::lease::{Lease, Ownership};
 use crate::hold::outcome::Outcome;
 use crate::hold::owner::LeaseOwner;
 use crate::hold::setnx;
-use crate::net::ballots::{self, Ballots};
+use crate::net::ballots::{self, Ballots, NoQuorum};
 use crate::net::connections::Connections;
 use crate::net::failure::{Failure, in_millis};
-use crate::net::footprint::Footprint;
-use crate::net::round::{Event, Round};
 use crate::options::Protocol;
 use crate::process::context::{LockContext, MOVES_MOST};
-use crate::process::nodes::NodeSet;
-use crate::process::waiters::{Departure, SharedOutcome, Waiter};
+use crate::process::waiters::{Departure, Waiter};
 use crate::protocol::backoff;
 use crate::protocol::outage::Outage;
-use crate::protocol::positions::{Positions, Sought};
 use crate::protocol::quorum::NodeMask;
-use crate::protocol::request::{Action, Request};
-use crate::protocol::shape::Names;
-use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 use crate::sys::current_runtime;
 use crate::sys::log::log;
@@ -151,8 +145,10 @@ async fn attempt(
 ) -> Outcome<Ownership> {
     context.process.lists.used(&context.listed.list, context.spec.names.each());
     match context.spec.settings.protocol {
-        Protocol::Plain => attempt::attempt(context, connections, limit, state).await.map(Ownership::Fenced),
-        Protocol::Setnx => setnx::attempt(context, connections, limit).await.map(Ownership::Setnx),
+        Protocol::Plain => {
+            attempt::attempt(context, connections, limit, state).await.map(|won| won.map(Ownership::Fenced))
+        }
+        Protocol::Setnx => setnx::attempt(context, connections, limit).await.map(|won| won.map(Ownership::Setnx)),
     }
 }
 
@@ -332,14 +328,12 @@ impl Acquire {
         };
         self.attempts = self.attempts.saturating_add(1);
         match outcome {
-            Outcome::Won(won) => {
-                Ok(Step::Won(LeaseOwner::new(Lease::new(self.context.clone(), won, self.meter.of_hold()))))
-            }
-            Outcome::Indistinct(ballots) => Err(self.indistinct(&ballots)),
-            Outcome::Quarantined(until, ballots) => self.quarantined(until, &Arc::new(ballots)),
-            Outcome::Lost(ballots) => {
+            Ok(won) => Ok(Step::Won(LeaseOwner::new(Lease::new(self.context.clone(), won, self.meter.of_hold())))),
+            Err(NoQuorum::Indistinct(ballots)) => Err(self.indistinct(&ballots)),
+            Err(NoQuorum::Quarantined(until, ballots)) => self.quarantined(until, &ballots),
+            Err(NoQuorum::Lost(ballots)) => {
                 if self.is_telling(&ballots) {
-                    self.last = Some(Arc::new(ballots));
+                    self.last = Some(ballots);
                 }
                 self.lost()
             }
@@ -373,7 +367,7 @@ impl Acquire {
         let unit = random.unit();
         self.state.slot = mem::take(&mut self.free).choose(unit).or_else(|| Some(vacancy::one_of(permits, unit)));
         let outcome = self.attempt_at(connections, VOTES_FOR_SLOT - 1).await;
-        let is_contended = matches!(&outcome, Outcome::Lost(ballots) if ballots.is_contended());
+        let is_contended = matches!(&outcome, Err(NoQuorum::Lost(ballots)) if ballots.is_contended());
         let limit = self.limit_before(2);
         if !is_contended || self.context.process.clock.now() >= limit {
             return outcome;
@@ -392,13 +386,13 @@ impl Acquire {
     async fn attempt_at(&mut self, connections: &Arc<Connections>, votes: u32) -> Outcome<Ownership> {
         let limit = self.limit_before(votes);
         let mut outcome = attempt(&self.context, connections, limit, &mut self.state).await;
-        if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) && connections.clock.now() < limit {
+        if matches!(&outcome, Err(NoQuorum::Lost(ballots)) if ballots.saw_closed()) && connections.clock.now() < limit {
             // A closed idle connection says nothing about the lock: retries at once, with a fresh token.
             outcome = attempt(&self.context, connections, limit, &mut self.state).await;
         }
         let mut moved: Option<Arc<Connections>> = None;
         for _ in 0..MOVES_MOST {
-            let (Outcome::Lost(_) | Outcome::Quarantined(..)) = outcome else { break };
+            let Err(NoQuorum::Lost(_) | NoQuorum::Quarantined(..)) = outcome else { break };
             if self.context.process.clock.now() >= limit {
                 break;
             }
@@ -538,11 +532,7 @@ impl Acquire {
             clock.sleep_until(first).await;
             (turn, is_held_off)
         };
-        let turn = tokio::select! {
-            biased;
-            turn = turn => Some(turn),
-            () = clock.sleep_until(self.deadline) => None,
-        };
+        let turn = clock.timeout_at(self.deadline, pin!(turn)).await;
         let latest = waiter.latest();
         self.last = latest.ballots.or_else(|| self.last.take());
         // It may reach the front just as its timeout ends.
@@ -573,87 +563,6 @@ impl Acquire {
             }
         }
         waiter.hold_off(clock, self.deadline).await
-    }
-
-    /// Attempts at the front, asleep between attempts, until won or failed.
-    async fn in_front(&mut self, waiter: &Waiter) -> Result<LeaseOwner, Error> {
-        loop {
-            let set = self.context.set().into_owned();
-            if let Some(owner) = self.in_front_on(&set, waiter).await? {
-                return Ok(owner);
-            }
-        }
-    }
-
-    /// Does as [`Acquire::in_front`], until another set than this one has the lock.
-    async fn in_front_on(&mut self, set: &NodeSet, waiter: &Waiter) -> Result<Option<LeaseOwner>, Error> {
-        let clock = self.context.process.clock.clone();
-        let hearing = set.waiting_connections(&Handle::current());
-        let mut wakeup = Wakeup::new(self.context.clone(), set, Arc::clone(&hearing));
-        let is_slot = self.context.spec.names.permits().is_some();
-        // Who asks for slots is told by their bell alone.
-        let connections = if is_slot { set.connections(&Handle::current()) } else { hearing };
-        let positions = Arc::new(self.positions(waiter, connections.members.len()));
-        self.state.positions = Some(Arc::clone(&positions));
-        if mem::take(&mut self.defers) {
-            wakeup.defer(&positions, self.deadline).await;
-        }
-        let counted = Counted { context: &self.context.clone(), connections: &connections, positions: &positions };
-        loop {
-            if clock.now() >= self.deadline {
-                return Err(self.over_unseen());
-            }
-            // A new connection is a change too, but not for a waiter that has not asked over it yet.
-            connections.connect_quorum(connections.connect_limit().min(self.deadline)).await;
-            wakeup.note();
-            let step = self.attempt(&connections).await;
-            if matches!(step, Ok(Step::Won(_))) {
-                // A quorum has answered. Those behind are told of it until the next front knows more.
-                self.last = Some(Arc::new(Ballots::won(connections.members.len())));
-                self.outage = Outage::default();
-            }
-            let known = self.context.spec.names.are_shared().then(|| Arc::clone(&positions));
-            waiter.publish(SharedOutcome { ballots: self.last.clone(), outage: self.outage, positions: known });
-            match step? {
-                Step::Won(owner) => {
-                    counted.end();
-                    return Ok(Some(owner));
-                }
-                // What comes next is told elsewhere.
-                Step::Denied(..) if self.has_moved(&connections) => return Ok(None),
-                Step::Denied(ballots, pause) => {
-                    self.meter.record_wait();
-                    if is_slot {
-                        let wait = wakeup.wait_for_slot(&connections, pause, &positions, self.deadline);
-                        self.free = Box::pin(wait).await;
-                    } else {
-                        wakeup.wait(&ballots, pause, &positions, self.deadline).await;
-                    }
-                }
-                Step::Later(pause) => {
-                    self.meter.record_wait();
-                    wakeup.sleep(clock.now().after(pause).min(self.deadline)).await;
-                }
-            }
-            if self.has_moved(&connections) {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// Returns the positions of a call that has come to the front of `waiter`'s queue.
-    fn positions(&self, waiter: &Waiter, nodes: usize) -> Positions {
-        let sought = match self.context.spec.names {
-            Names::One(_) | Names::All(..) => Sought::Alone,
-            Names::Semaphore(..) => Sought::Slot,
-            Names::Shared(_) => Sought::Shared,
-        };
-        let former = waiter.latest().positions.filter(|former| sought == Sought::Shared && former.nodes() == nodes);
-        former.map_or_else(|| Positions::new(nodes, sought), |former| Positions::behind(&former, self.meter.began()))
-    }
-
-    fn has_moved(&self, connections: &Connections) -> bool {
-        self.context.has_moved(connections)
     }
 
     /// Returns the error of a timeout, even without answers.
@@ -753,43 +662,6 @@ impl Drop for Caller {
         if !self.is_served && !process.is_foreign() {
             self.departure.begin(listed.waiters.leave(&spec.keys));
         }
-    }
-}
-
-/// The count of a front at the nodes, which it takes back when this is dropped: when it gives up, or is cancelled. What is
-/// asked is executed behind its last attempt, on the same connections. A count that is not taken back keeps readers away
-/// until it expires.
-struct Counted<'a> {
-    context: &'a LockContext,
-    connections: &'a Arc<Connections>,
-    positions: &'a Positions,
-}
-
-impl Counted<'_> {
-    /// Keeps the count: the lock is won, and whoever released it has ended the count.
-    fn end(self) {
-        mem::forget(self);
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        let nodes = self.positions.to_withdraw();
-        // Of several names, it is not known which one counts the waiter.
-        if nodes == NodeMask::NONE || self.context.spec.keys.are_several() {
-            return;
-        }
-        let (context, connections) = (self.context.clone(), Arc::clone(self.connections));
-        let (process, footprint) = (Arc::clone(&context.process), Arc::new(Footprint::new(connections.members.len())));
-        process.background.spawn(async move {
-            let mut round = Round::new(&connections, &footprint, context.spec.settings.node_timeout, Moment::NEVER);
-            let token = Token::fresh(&context.process.random);
-            for node in (0..connections.members.len()).filter(|node| nodes.contains(*node)) {
-                let keys = Arc::clone(&context.spec.keys);
-                round.ask(node, Request { keys, token, action: Action::Withdraw }, None);
-            }
-            while let Some(Event::Vote(..)) = round.next().await {}
-        });
     }
 }
 

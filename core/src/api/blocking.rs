@@ -18,6 +18,7 @@
 
 use std::convert::Infallible;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use std::vec;
@@ -314,25 +315,7 @@ impl Guard {
         self.owner.lease()
     }
 
-    guard_methods!();
-
-    /// Returns the names of the lock; see [`crate::Guard::names`].
-    #[must_use]
-    pub fn names(&self) -> Vec<&[u8]> {
-        self.lease().context.spec.given_names()
-    }
-
-    /// Returns the slot of a semaphore; see [`crate::Guard::slot`].
-    #[must_use]
-    pub fn slot(&self) -> Option<u32> {
-        self.lease().slot
-    }
-
-    /// Returns the fencing token; see [`crate::Guard::fence`].
-    #[must_use]
-    pub fn fence(&self) -> u64 {
-        self.lease().fence
-    }
+    guard_methods!(fenced);
 
     /// Extends the lock, so that it lasts for its ttl from now; see [`crate::Guard::extend`].
     ///
@@ -405,14 +388,7 @@ impl Guard {
         let lease = Arc::clone(self.lease());
         let clock = lease.context.process.clock.clone();
         let caller = Caller { seats: None, ..Caller::of(self.lease(), self.runtime) };
-        let waited = drive(&caller, async move {
-            tokio::select! {
-                biased;
-                error = lease.lost() => Some(error),
-                () = clock.sleep(limit) => None,
-            }
-        });
-        waited.ok()?
+        drive(&caller, async move { clock.timeout(limit, pin!(lease.lost())).await }).ok()?
     }
 
     /// Releases the lock; see [`crate::Guard::release`].

@@ -16,7 +16,7 @@ use crate::address::Target;
 use crate::api::session::Session;
 use crate::error::Error;
 use crate::net::connections::Connections;
-use crate::net::failure::Failure;
+use crate::net::failure::{Failure, within};
 use crate::net::node::event::EventSink;
 use crate::net::node::{Connection, probe};
 use crate::process::Process;
@@ -26,7 +26,6 @@ use crate::protocol::diagnosis::sentinels::GroupFacts;
 use crate::protocol::diagnosis::server::ServerFacts;
 use crate::protocol::diagnosis::{Finding, Level};
 use crate::protocol::token::Token;
-use crate::sys::current_runtime;
 use crate::sys::future::join_all;
 
 /// What begins a key of the diagnosis, after the client's prefix.
@@ -76,13 +75,8 @@ struct Subject {
 /// Diagnoses the nodes of a client. On the caller's tokio runtime, or else in the background.
 pub(crate) async fn diagnose(session: &Session) -> Result<Vec<Diagnosis>, Error> {
     let (process, listed) = session.nodes()?;
-    let routes = listed.routes();
-    let servers = match routes.clone() {
-        Some(routes) => routes.all_servers().await.ok(),
-        None => None,
-    };
     // Where no map is known, connecting to the cluster itself tells why.
-    let set = servers.map_or(Ok(Arc::clone(&listed)), |servers| process.set_apart(&servers, &listed))?;
+    let set = process.servers_of(&listed).await?.unwrap_or_else(|| Arc::clone(&listed));
     let settings = session.settings()?;
     let subject = Subject {
         prefix: format!("{}{KEY}", session.options().key_prefix.as_deref().unwrap_or_default()),
@@ -90,21 +84,19 @@ pub(crate) async fn diagnose(session: &Session) -> Result<Vec<Diagnosis>, Error>
         restart_delay: settings.restart_delay,
         process: Arc::clone(&process),
         set,
+        routes: listed.routes(),
         listed,
-        routes,
     };
-    if let Some(runtime) = current_runtime::current()? {
-        return Ok(subject.diagnose(runtime).await);
-    }
-    process.background.run(async move { subject.diagnose(Handle::current()).await }).await
+    process.background.somewhere(subject.diagnose()).await
 }
 
 impl Subject {
-    async fn diagnose(self, runtime: Handle) -> Vec<Diagnosis> {
+    async fn diagnose(self) -> Vec<Diagnosis> {
         let members = &self.set.members;
         let sinks = (0..members.len()).map(|_| EventSink::new(true, |_| {})).collect();
         let (clock, random) = (self.process.clock.clone(), self.process.random.clone());
-        let connections = Arc::new(Connections::new(Arc::clone(members), clock, random, runtime, sinks, Weak::new()));
+        let connections =
+            Arc::new(Connections::new(Arc::clone(members), clock, random, Handle::current(), sinks, Weak::new()));
         let nodes = 0..members.len();
         let connected = join_all(nodes.clone().map(|node| self.connect(&connections, node)).collect());
         let asked = join_all(nodes.clone().map(|node| self.ask_sentinels(node)).collect());
@@ -128,10 +120,7 @@ impl Subject {
                 findings.push(Finding::new("vote", Level::Unusable, format!("does not count now: {why}")));
             }
         }
-        let shown = |(node, findings): (usize, Vec<Finding>)| Diagnosis {
-            node: members.nodes[node].address.to_string(),
-            findings,
-        };
+        let shown = |(node, findings): (usize, Vec<Finding>)| Diagnosis { node: members.address(node), findings };
         findings.into_iter().enumerate().map(shown).collect()
     }
 
@@ -155,7 +144,7 @@ impl Subject {
 
     /// Returns what `call` returns, or the failure of a node that does not answer within the time of a connect.
     async fn within<T>(&self, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-        self.briefly(call).await.unwrap_or(Err(Failure::Silent(self.set.members.connect_timeout)))
+        within(&self.process.clock, self.set.members.connect_timeout, call).await
     }
 
     /// Returns what `call` returns within the time of a connect.

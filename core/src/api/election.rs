@@ -17,7 +17,6 @@ use std::time::Duration;
 use crate::acquire;
 use crate::api::guard::Guard;
 use crate::api::inspect::{self, LockView};
-use crate::api::lock::unless_lost;
 use crate::api::session::Session;
 use crate::error::{Error, ErrorKind};
 use crate::options::{Options, Protocol};
@@ -25,6 +24,7 @@ use crate::process::context::LockContext;
 use crate::process::shutdown::Ending;
 use crate::protocol::quorum::LockState;
 use crate::protocol::shape::Shape;
+use crate::sys::future::unless;
 
 /// An election among all that use its name: at most one candidate leads at any moment.
 ///
@@ -95,7 +95,7 @@ impl Election {
     pub async fn run<T>(&self, mut body: impl AsyncFnMut(&Guard) -> T) -> Result<Option<T>, Error> {
         loop {
             let Some(guard) = self.campaign().await? else { return Ok(None) };
-            let led = self.unless_stopped(unless_lost(guard.lost(), body(&guard))).await;
+            let led = self.unless_stopped(unless(guard.lost(), body(&guard))).await;
             // It resigns, whether the term is over already or not. The background goes on with a release that fails.
             drop(guard.release().await);
             match led {

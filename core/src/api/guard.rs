@@ -1,6 +1,5 @@
 //! The guard: one acquisition of a lock.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +9,10 @@ use crate::hold;
 use crate::hold::detach::Detaching;
 use crate::hold::lease::Lease;
 use crate::hold::owner::LeaseOwner;
+use crate::texts::opaque;
 
-/// Makes the methods that all guards have, on a struct with a method `lease`.
+/// Makes the methods that all guards have, on a struct with a method `lease`; with `fenced`, also those of guards that have
+/// a fence.
 macro_rules! guard_methods {
     () => {
         /// Returns the lock's name, without the client's `key_prefix`. Several names are joined by a comma and a space.
@@ -49,8 +50,31 @@ macro_rules! guard_methods {
             self.lease().lose(&reason.into());
         }
     };
-}
+    (fenced) => {
+        crate::api::guard::guard_methods!();
 
+        /// Returns the fencing token, which is larger than that of every earlier holder of this name, of each of several
+        /// names, or of this slot. A resource is safe if it remembers the largest token from the first access on, and
+        /// rejects smaller ones. A former holder that does not know of its loss yet cannot harm such a resource.
+        #[must_use]
+        pub fn fence(&self) -> u64 {
+            self.lease().fence
+        }
+
+        /// Returns the names of the lock, sorted, without the client's `key_prefix`: one, or those of
+        /// [`lock_all`](crate::Redlock::lock_all).
+        #[must_use]
+        pub fn names(&self) -> Vec<&[u8]> {
+            self.lease().context.spec.given_names()
+        }
+
+        /// Returns the slot of a semaphore, a number below its permits that no other holder has; `None` for other locks.
+        #[must_use]
+        pub fn slot(&self) -> Option<u32> {
+            self.lease().slot
+        }
+    };
+}
 pub(crate) use guard_methods;
 
 /// A held lock. The background extends it until it is released, lost or dropped.
@@ -89,29 +113,7 @@ impl Guard {
         self.0.lease()
     }
 
-    guard_methods!();
-
-    /// Returns the fencing token, which is larger than that of every earlier holder of this name, of each of several
-    /// names, or of this slot. A resource is safe if
-    /// it remembers the largest token from the first access on, and rejects smaller ones. A former holder that does not
-    /// know of its loss yet cannot harm such a resource.
-    #[must_use]
-    pub fn fence(&self) -> u64 {
-        self.lease().fence
-    }
-
-    /// Returns the names of the lock, sorted, without the client's `key_prefix`: one, or those of
-    /// [`lock_all`](crate::Redlock::lock_all).
-    #[must_use]
-    pub fn names(&self) -> Vec<&[u8]> {
-        self.lease().context.spec.given_names()
-    }
-
-    /// Returns the slot of a semaphore, a number below its permits that no other holder has; `None` for other locks.
-    #[must_use]
-    pub fn slot(&self) -> Option<u32> {
-        self.lease().slot
-    }
+    guard_methods!(fenced);
 
     /// Extends the lock, so that it lasts for its ttl from now. Takes at most `node_timeout`, plus the client's
     /// `connect_timeout` if it has to connect.
@@ -273,8 +275,4 @@ impl AsRef<str> for DetachedLock {
     }
 }
 
-impl fmt::Debug for DetachedLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DetachedLock(hidden)")
-    }
-}
+opaque!(DetachedLock);

@@ -22,7 +22,6 @@ use crate::protocol::quorum::{self, LockState, Owner, Presence};
 use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
-use crate::sys::current_runtime;
 use crate::sys::future::join_all;
 
 /// A lock and what its nodes show of it together; see [`Redlock::inspect`](crate::Redlock::inspect).
@@ -226,21 +225,17 @@ async fn ask(
     counts: bool,
     decided: impl Fn(&LockContext, &[Answer]) -> bool + Send + Sync + 'static,
 ) -> Result<Vec<Answer>, Error> {
-    if let Some(runtime) = current_runtime::current()? {
-        return Ok(ask_where_it_is(context, &runtime, counts, decided).await);
-    }
-    let (process, context) = (Arc::clone(&context.process), context.clone());
-    process.background.run(async move { ask_where_it_is(&context, &Handle::current(), counts, decided).await }).await
+    let (background, context) = (&context.process.background, context.clone());
+    background.somewhere(async move { ask_where_it_is(&context, counts, decided).await }).await
 }
 
 /// Asks over the connections of `runtime`, and once more wherever the lock has moved meanwhile.
 async fn ask_where_it_is(
     context: &LockContext,
-    runtime: &Handle,
     counts: bool,
     decided: impl Fn(&LockContext, &[Answer]) -> bool,
 ) -> Vec<Answer> {
-    let mut connections = context.set().connections(runtime);
+    let mut connections = context.set().connections(&Handle::current());
     let end = connections.connect_limit().after(context.spec.settings.node_timeout);
     let mut answers = ask_on(context, &connections, None, counts, &decided).await;
     for _ in 0..MOVES_MOST {
@@ -385,7 +380,7 @@ fn granted_at(fence: u64) -> SystemTime {
 }
 
 fn node_views(context: &LockContext, key: &str, answers: Vec<Answer>) -> Vec<NodeView> {
-    let view = |(node, answer)| NodeView { node: address(context, node), key: key.to_owned(), state: state(answer) };
+    let view = |(node, answer)| NodeView { node: context.address(node), key: key.to_owned(), state: state(answer) };
     answers.into_iter().enumerate().map(view).collect()
 }
 
@@ -408,15 +403,15 @@ pub(super) fn unknown(context: &LockContext, answers: &[Answer]) -> Error {
         message = format!("{message}; {}", context.spec.origin);
     }
     let answer = |(node, answer): (usize, &Answer)| {
-        let said = |kind, answer: &str| NodeAnswer { node: address(context, node), kind, answer: answer.to_owned() };
+        let said = |kind, answer: &str| NodeAnswer { node: context.address(node), kind, answer: answer.to_owned() };
         match answer.as_ref().map(|seen| &seen.state) {
             Ok(KeyState::Free) => match why_not_counted(context, node) {
                 None => said(AnswerKind::Free, "free"),
-                Some(why) => why.of_node(address(context, node)),
+                Some(why) => why.of_node(context.address(node)),
             },
             Ok(KeyState::Shared { .. }) => said(AnswerKind::Held, "shared"),
             Ok(KeyState::Ours { .. } | KeyState::Foreign { .. }) => said(AnswerKind::Held, "held"),
-            Err(failure) => failure.of_node(address(context, node)),
+            Err(failure) => failure.of_node(context.address(node)),
         }
     };
     let nodes = answers.iter().enumerate().map(answer).collect();
@@ -425,10 +420,6 @@ pub(super) fn unknown(context: &LockContext, answers: &[Answer]) -> Error {
         Some(cause) => error.with_shared_source(cause),
         None => error,
     }
-}
-
-fn address(context: &LockContext, node: usize) -> String {
-    context.set().members.nodes[node].address.to_string()
 }
 
 fn state(answer: Answer) -> NodeState {

@@ -9,21 +9,20 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
+use std::mem;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use std::{fmt, mem};
 
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
 use crate::api::client::Redlock;
 use crate::api::inspect::{self, LockView};
-use crate::api::operator::{address, within};
 use crate::error::{Error, ErrorKind, NodeAnswer};
 use crate::net::connections::Connections;
-use crate::net::failure::Failure;
+use crate::net::failure::{Failure, within};
 use crate::net::node::keys::Step;
 use crate::process::nodes::NodeSet;
 use crate::protocol::glob;
@@ -33,6 +32,7 @@ use crate::protocol::shape::PERMITS_MOST;
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::fork::Pid;
 use crate::sys::future::join_all;
+use crate::texts::opaque;
 
 /// How many steps a second a walk has, if its rate allows for it: short ones, because a server does nothing else in one.
 const STEPS_PER_SECOND: u32 = 50;
@@ -116,11 +116,7 @@ pub struct Listing {
     walk: Mutex<Option<Walk>>,
 }
 
-impl fmt::Debug for Listing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listing").field("client", &self.client).finish_non_exhaustive()
-    }
-}
+opaque!(Listing);
 
 impl Listing {
     /// Makes a listing, and sends nothing.
@@ -186,11 +182,7 @@ pub struct Walk {
     hasher: RandomState,
 }
 
-impl fmt::Debug for Walk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Walk").field("client", &self.client).finish_non_exhaustive()
-    }
-}
+opaque!(Walk);
 
 impl Walk {
     /// Begins a walk for the names that match `pattern`. Each server is asked to look at `rate` keys a second at most;
@@ -206,15 +198,12 @@ impl Walk {
         looked: Arc<AtomicU64>,
     ) -> Result<Self, Error> {
         let (process, listed) = client.session().nodes()?;
-        let servers = match listed.routes() {
-            // Where no map is known, connecting to the cluster itself tells why.
-            Some(routes) => routes.all_servers().await.ok(),
-            None => None,
-        };
+        // Where no map is known, connecting to the cluster itself tells why.
+        let servers = process.servers_of(&listed).await?;
         // Every server of a cluster has names that no other one has.
         let (nodes, is_repeated) = (listed.members.len(), servers.is_none());
         let may_fail = if is_repeated { nodes - quorum(nodes) } else { 0 };
-        let set = servers.map_or_else(|| Ok(Arc::clone(&listed)), |servers| process.set_apart(&servers, &listed))?;
+        let set = servers.unwrap_or(listed);
         Ok(Self {
             client: client.clone(),
             pattern: pattern.into(),
@@ -270,7 +259,7 @@ impl Walk {
                     step.next
                 }
                 Err(why) => {
-                    self.failed.push((address(&self.set, node), why));
+                    self.failed.push((self.set.members.address(node), why));
                     None
                 }
             };

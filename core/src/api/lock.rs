@@ -1,10 +1,9 @@
 //! A lock by name, with its options: acquire it, try once, or run a body while it is held.
 
-use std::future::{Future, IntoFuture, poll_fn};
+use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::acquire;
@@ -16,6 +15,7 @@ use crate::options::{Options, Protocol};
 use crate::process::context::{LockContext, Spec};
 use crate::protocol::shape::Shape;
 use crate::sys::fork::Pid;
+use crate::sys::future::unless;
 
 /// A lock of one name, of several, or of one of the permits of a semaphore. It can be acquired any number of times. Each
 /// acquisition is a separate [`Guard`], and two guards of one name exclude each other, even in one process, unless both
@@ -268,7 +268,7 @@ impl<Kind> Lock<Kind> {
     /// ```
     pub async fn run<T>(&self, body: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Error> {
         let guard = self.acquire().await?;
-        let output = unless_lost(guard.lost(), body(&guard)).await?;
+        let output = unless(guard.lost(), body(&guard)).await?;
         ignore_unconfirmed(guard.release().await).map(|()| output)
     }
 
@@ -309,21 +309,6 @@ pub(crate) fn none_if_denied<T>(acquired: Result<T, Error>) -> Result<Option<T>,
         Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Runs `body`. Drops it at its current await as soon as `lost` completes.
-pub(crate) async fn unless_lost<T>(
-    lost: impl Future<Output = Error>,
-    body: impl Future<Output = T>,
-) -> Result<T, Error> {
-    let (mut lost, mut body) = (pin!(lost), pin!(body));
-    poll_fn(|cx| {
-        if let Poll::Ready(error) = lost.as_mut().poll(cx) {
-            return Poll::Ready(Err(error));
-        }
-        body.as_mut().poll(cx).map(Ok)
-    })
-    .await
 }
 
 /// Reports only a loss from a release at the end of a block. Other errors of the release are ignored.

@@ -4,11 +4,8 @@
 //! only what has one of these proofs, so it never touches a later owner. It may be dropped at any await: what was sent
 //! is executed.
 
-use std::fmt;
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 
@@ -17,17 +14,15 @@ use crate::api::inspect::{Answer, LockView, Seen, unknown, view};
 use crate::error::{AnswerKind, Error, ErrorKind, NodeAnswer};
 use crate::net::ballots::HELD;
 use crate::net::connections::Connections;
-use crate::net::failure::Failure;
+use crate::net::failure::{Failure, within};
 use crate::net::node::Connection;
 use crate::net::node::keys::{Content, Proof};
 use crate::process::context::{LockContext, MOVES_MOST};
-use crate::process::nodes::NodeSet;
 use crate::protocol::quorum::{LockState, quorum};
 use crate::protocol::request::Reply;
 use crate::protocol::shape::PERMITS_MOST;
-use crate::sys::clock::Clock;
-use crate::sys::current_runtime;
 use crate::sys::future::join_all;
+use crate::texts::opaque;
 
 impl Redlock {
     /// Deletes a lock that somebody else holds, or with a `slot` this one of a semaphore. Returns whose it was, or `None` if
@@ -66,11 +61,8 @@ impl Redlock {
         &self,
         call: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        if current_runtime::current()?.is_some() {
-            return call.await;
-        }
         let (process, _) = self.session().nodes()?;
-        process.background.run(call).await?
+        process.background.somewhere(call).await?
     }
 }
 
@@ -84,11 +76,7 @@ pub struct Holding {
     proofs: Vec<Proof>,
 }
 
-impl fmt::Debug for Holding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Holding").field("view", &self.view).finish_non_exhaustive()
-    }
-}
+opaque!(Holding);
 
 /// What became of a holding that was to be released.
 #[doc(hidden)]
@@ -206,7 +194,7 @@ impl Holding {
             let waiting = |reply: &Reply| if let Reply::Deleted { waiting } = reply { *waiting } else { 0 };
             let waiting = answers.iter().flatten().map(waiting).max().unwrap_or(0);
             let answer = |(node, answer): (usize, &Result<Reply, Failure>)| {
-                Some(answer.as_ref().err()?.of_node(address(&self.context.set(), node)))
+                Some(answer.as_ref().err()?.of_node(self.context.address(node)))
             };
             let unanswered = answers.iter().enumerate().filter_map(answer).collect();
             let released = Removal::Released { nodes: deleted, waiting, unanswered };
@@ -228,7 +216,7 @@ impl Holding {
             (ErrorKind::Unavailable, "no quorum of nodes confirmed that it is deleted; try again")
         };
         let answer = |(node, answer): (usize, &Result<Reply, Failure>)| {
-            let address = address(&self.context.set(), node);
+            let address = self.context.address(node);
             let (kind, answer) = match answer {
                 Ok(Reply::Deleted { .. }) => (AnswerKind::Done, "deleted"),
                 Ok(Reply::Absent) => (AnswerKind::Free, "free"),
@@ -311,25 +299,14 @@ async fn ask_on<T, F: Future<Output = Result<T, Failure>>>(
     }
 }
 
-/// Returns what `call` returns, or the failure of a node that does not answer within `limit`.
-pub(crate) async fn within<T>(
-    clock: &Clock,
-    limit: Duration,
-    call: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    let call = pin!(call);
-    clock.timeout(limit, call).await.unwrap_or(Err(Failure::Silent(limit)))
-}
-
-pub(crate) fn address(set: &NodeSet, node: usize) -> String {
-    set.members.nodes[node].address.to_string()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use harness::{Server, all_have, eventually};
 
     use super::*;
+    use crate::sys::clock::Clock;
 
     const TTL: Duration = Duration::from_secs(60);
 

@@ -1,11 +1,12 @@
 //! What the `redis` crate connects with, as the address of a node.
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 
 use redis::{ConnectionAddr, ConnectionInfo};
 
 use crate::address::shown;
 use crate::error::Error;
+use crate::texts::opaque;
 
 /// The address of one node, from what a client of the `redis` crate (version 1) is made with: host or socket, database
 /// and login. It may stand wherever [`IntoNodes`](crate::IntoNodes) does.
@@ -71,11 +72,7 @@ impl AsRef<str> for NodeAddress {
     }
 }
 
-impl fmt::Debug for NodeAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NodeAddress(hidden)")
-    }
-}
+opaque!(NodeAddress);
 
 fn refused(why: &str) -> Error {
     Error::invalid(format!("the ConnectionInfo {why}")).with_option("nodes")
@@ -107,7 +104,7 @@ mod tests {
 
     fn url(info: ConnectionInfo) -> String {
         let address = NodeAddress::try_from(info).unwrap();
-        assert_eq!(format!("{address:?}"), "NodeAddress(hidden)");
+        assert_eq!(format!("{address:?}"), "NodeAddress { .. }");
         Redlock::new(&address).unwrap();
         address.0
     }

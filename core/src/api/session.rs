@@ -1,6 +1,7 @@
 //! The state that a client and its locks share: addresses, default options, and in each process the nodes.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -187,11 +188,7 @@ fn released(process: &Process, releases: Vec<(Releasing, Releasing)>, limit: Dur
     let (sender, receiver) = oneshot::channel();
     let clock = process.clock.clone();
     process.background.spawn(async move {
-        tokio::select! {
-            biased;
-            () = all => {}
-            () = clock.sleep(limit) => {}
-        }
+        clock.timeout(limit, pin!(all)).await;
         let _ = sender.send(());
     });
     receiver
@@ -218,7 +215,6 @@ impl ProcessLocal {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
-    use std::pin::pin;
     use std::sync::atomic::AtomicUsize;
     use std::task::Context;
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::guard::{Guard, guard_methods};
-use crate::api::lock::{Lock, ignore_unconfirmed, none_if_denied, unless_lost};
+use crate::api::lock::{Lock, ignore_unconfirmed, none_if_denied};
 use crate::error::Error;
 use crate::hold::lease::Lease;
 use crate::options::Protocol;
+use crate::sys::future::unless;
 
 /// A lock by name in the older SETNX protocol, on one node. [`Redlock::setnx_lock`](crate::Redlock::setnx_lock) makes
 /// it, to share a key with code that still uses this protocol. For everything else use [`Lock`].
@@ -95,7 +96,7 @@ impl SetnxLock {
     /// Dropping the future drops `body` and releases the lock.
     pub async fn run<T>(&self, body: impl AsyncFnOnce(&SetnxGuard) -> T) -> Result<T, Error> {
         let guard = self.acquire().await?;
-        let output = unless_lost(guard.lost(), body(&guard)).await?;
+        let output = unless(guard.lost(), body(&guard)).await?;
         ignore_unconfirmed(guard.release().await).map(|()| output)
     }
 }

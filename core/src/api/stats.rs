@@ -187,29 +187,33 @@ fn of_locks(metrics: &Metrics) -> Vec<Metric> {
         let point = |(end, is_contended): (AcquireEnd, bool)| {
             let contended = if is_contended { "true" } else { "false" };
             let labels = with(labels, [("outcome", end.as_str()), ("contended", contended)]);
-            Point::histogram(labels, counts.acquires(end, is_contended).read())
+            Point::histogram(labels, counts.acquires[end as usize][usize::from(is_contended)].read())
         };
         ends.filter_map(point).collect()
     });
     let holds = by_name(metrics, |counts, labels| {
-        let point = |end: HoldEnd| Point::histogram(with(labels, [("end", end.as_str())]), counts.holds(end).read());
+        let point =
+            |end: HoldEnd| Point::histogram(with(labels, [("end", end.as_str())]), counts.holds[end as usize].read());
         HoldEnd::ALL.into_iter().filter_map(point).collect()
     });
     let lost = by_name(metrics, |counts, labels| {
-        let point =
-            |reason: LostReason| Point::number(with(labels, [("reason", reason.as_str())]), counts.lost(reason));
+        let point = |reason: LostReason| {
+            Point::number(with(labels, [("reason", reason.as_str())]), counts.lost[reason as usize].read())
+        };
         LostReason::ALL.into_iter().map(point).collect()
     });
     let margins = by_name(metrics, |counts, labels| {
         Point::histogram(labels.to_vec(), counts.margins.read()).into_iter().collect()
     });
     let outcome = |outcome: &'static str| with(&[], [("outcome", outcome)]);
-    let renewals = RenewalEnd::ALL.map(|end| Point::number(outcome(end.as_str()), metrics.renewals(end)));
-    let releases = ReleaseEnd::ALL.map(|end| Point::number(outcome(end.as_str()), metrics.releases(end)));
+    let renewals =
+        RenewalEnd::ALL.map(|end| Point::number(outcome(end.as_str()), metrics.renewals[end as usize].read()));
+    let releases =
+        ReleaseEnd::ALL.map(|end| Point::number(outcome(end.as_str()), metrics.releases[end as usize].read()));
     vec![
         histogram("redlock_acquire_duration_seconds", "How long calls to acquire took, by how they ended.", acquires),
-        gauge("redlock_waiting", "Calls that wait for a lock now.", one(|counts| counts.waiting().read())),
-        gauge("redlock_held", "Locks that are held now.", one(Counts::held)),
+        gauge("redlock_waiting", "Calls that wait for a lock now.", one(|counts| counts.waiting.read())),
+        gauge("redlock_held", "Locks that are held now.", one(|counts| counts.held.read())),
         histogram("redlock_hold_duration_seconds", "How long locks were held, by how that ended.", holds),
         counter("redlock_lost_total", "Held locks that were lost, by reason.", lost),
         histogram(
@@ -249,12 +253,12 @@ fn of_nodes(endpoints: &[(String, Arc<Endpoint>)], now: Moment) -> Vec<Metric> {
         counter(
             "redlock_node_connections_total",
             "Connections that were made to the node.",
-            each(&|endpoint| Some(endpoint.traffic.connections())),
+            each(&|endpoint| Some(endpoint.traffic.connections.read())),
         ),
         gauge(
             "redlock_releases_pending",
             "Releases that the node has not answered yet.",
-            each(&|endpoint| Some(endpoint.traffic.pending())),
+            each(&|endpoint| Some(endpoint.traffic.pending.read())),
         ),
     ]
 }

@@ -3,7 +3,6 @@
 //! A call is *driven* on the calling thread, or [*started*](crate::bindings::completion_queue::Queue::start) on a
 //! completion queue. Dropped before either, it does nothing, but for that of [`close`].
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use crate::process::context::LockContext;
 use crate::protocol::shape::Shape;
 use crate::sys::fork::Pid;
 use crate::sys::runtimes::Seats;
+use crate::texts::opaque;
 
 /// A call that is not begun.
 #[must_use = "a call does nothing until it is driven or started"]
@@ -33,11 +33,7 @@ pub struct Call<T> {
     pub(crate) run: Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>,
 }
 
-impl<T> fmt::Debug for Call<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("only_asks", &self.only_asks).finish_non_exhaustive()
-    }
-}
+opaque!(Call<T>);
 
 impl<T: Send + 'static> Call<T> {
     /// Makes a call that asks the nodes of `client`.

@@ -28,7 +28,6 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -59,6 +58,7 @@ use crate::sys::fork::Pid;
 use crate::sys::handover::Handover;
 use crate::sys::mutex::Mutex;
 use crate::sys::task::spawn;
+use crate::texts::opaque;
 
 /// The calls of one event loop.
 #[derive(Debug)]
@@ -688,11 +688,7 @@ impl OnShutdown for QueueState {
     }
 }
 
-impl fmt::Debug for QueueState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueueState").finish_non_exhaustive()
-    }
-}
+opaque!(QueueState);
 
 /// Reports the outcome of a call when its task ends, even if the task panics.
 struct Report {

@@ -33,7 +33,7 @@ use crate::protocol::backoff;
 use crate::protocol::quorum::{KeyVote, NodeMask};
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::protocol::token::Token;
-use crate::sys::clock::Moment;
+use crate::sys::clock::{Moment, SharedMoment};
 
 /// One token's right to the keys it may have created.
 #[derive(Debug)]
@@ -54,8 +54,8 @@ struct Inner {
     node_timeout: Duration,
     /// The longest ttl that the keys were given, in nanoseconds.
     ttl: AtomicU64,
-    /// Until when a lock that is given up is nobody's, in nanoseconds; 0 if it has no least time.
-    kept_until: AtomicU64,
+    /// Until when a lock that is given up is nobody's; the origin if it has no least time.
+    kept_until: SharedMoment,
     /// Whether the next call of this process begins behind the releases of a drop.
     keeps_others_back: bool,
 }
@@ -77,7 +77,7 @@ impl Claim {
             footprint: Arc::new(Footprint::new(listed.members.len())),
             node_timeout,
             ttl: AtomicU64::new(nanos(ttl)),
-            kept_until: AtomicU64::new(0),
+            kept_until: SharedMoment::default(),
             keeps_others_back: true,
         };
         Self(Box::new(Slot(Some(inner))))
@@ -126,7 +126,7 @@ impl Claim {
 
     /// Keeps the key until then, also after a release: nobody has the lock in that time.
     pub(crate) fn keep_until(&self, moment: Moment) {
-        self.inner().kept_until.store(moment.nanos(), Ordering::Relaxed);
+        self.inner().kept_until.set(moment);
     }
 
     /// Makes a request with this token.
@@ -321,8 +321,7 @@ impl Inner {
     }
 
     fn kept_until(&self) -> Option<Moment> {
-        let nanos = self.kept_until.load(Ordering::Relaxed);
-        (nanos > 0).then(|| Moment::from_nanos(nanos))
+        Some(self.kept_until.get()).filter(|until| *until != Moment::default())
     }
 
     /// Returns the longest ttl that the keys were given.

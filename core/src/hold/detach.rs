@@ -28,7 +28,7 @@ use crate::process::context::LockContext;
 use crate::protocol::quorum::NodeMask;
 use crate::protocol::shape::Names;
 use crate::sys::clock::Moment;
-use crate::sys::current_runtime;
+use crate::texts::opaque;
 
 /// A lock that is detached, whose text has not reached its user yet. Dropping it releases the lock.
 #[derive(Debug)]
@@ -40,11 +40,7 @@ pub struct Detaching {
 /// A text that is not shown.
 struct Hidden(String);
 
-impl std::fmt::Debug for Hidden {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Hidden")
-    }
-}
+opaque!(Hidden);
 
 impl Detaching {
     /// Returns the text, with which the lock is its user's.
@@ -60,11 +56,8 @@ impl Detaching {
 pub(crate) async fn detach(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detaching, Error> {
     lease.context.spec.allows_detach()?;
     lease.remaining()?;
-    if current_runtime::current()?.is_some() {
-        return detach_here(lease, ttl).await;
-    }
     let process = Arc::clone(&lease.context.process);
-    process.background.run(detach_here(lease, ttl)).await?
+    process.background.somewhere(detach_here(lease, ttl)).await?
 }
 
 async fn detach_here(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detaching, Error> {

@@ -23,7 +23,6 @@
 //! waiting futures and callbacks are notified. The loss is logged last, and the span of the hold closed,
 //! because a subscriber is the program's code and may block.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -48,6 +47,7 @@ use crate::protocol::quorum::{self, NodeMask};
 use crate::protocol::request::{Action, Request};
 use crate::sys::clock::Moment;
 use crate::sys::future::notified_until;
+use crate::texts::opaque;
 
 /// The shortest ttl with which a key is put back on a node.
 const LEAST_LEFT: Duration = Duration::from_millis(1);
@@ -78,7 +78,7 @@ pub(crate) struct Lease {
     lost: Notify,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     phase: Phase,
     valid_until: Moment,
@@ -183,14 +183,11 @@ impl Drop for Asking {
     }
 }
 
-impl fmt::Debug for LossCallback {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Listener")
-    }
-}
+opaque!(LossCallback);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Phase {
+    #[default]
     Held,
     Released,
     Lost(Loss),
@@ -220,26 +217,14 @@ impl Lease {
         let limit = context.spec.settings.max_hold.map(|max_hold| won.acquired.after(max_hold));
         let ttl = context.spec.settings.ttl;
         let state = State {
-            phase: Phase::Held,
             valid_until: won.valid_until,
             kept_until: won.asked.after(ttl),
             ttl,
-            ttl_by: 0,
-            begun: 0,
-            asking: 0,
             level: won.level,
-            floor: 0,
-            carried: 0,
             ownership: Some(won.right),
-            renew_at: None,
             asked: won.asked,
-            unanswered: None,
-            due: None,
-            listeners: Vec::new(),
-            restoring: NodeMask::NONE,
-            is_in_use: false,
             lost_at: Moment::NEVER,
-            deferred: None,
+            ..State::default()
         };
         let lease = Self {
             context,

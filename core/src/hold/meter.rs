@@ -4,7 +4,7 @@
 //! never reached its user is not counted.
 
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::error::{LostReason, Waited};
 use crate::process::Process;
 use crate::process::metrics::{Counts, HoldEnd};
 use crate::protocol::name::Name;
-use crate::sys::clock::Moment;
+use crate::sys::clock::{Moment, SharedMoment};
 use crate::sys::log::{EndedSpan, OpenSpan, span};
 
 /// The meter of one hold.
@@ -23,14 +23,20 @@ pub(crate) struct HoldMeter {
     /// How its acquire waited.
     waited: Waited,
     /// In nanoseconds.
-    began: AtomicU64,
+    began: SharedMoment,
     is_counted: AtomicBool,
     trace: Mutex<OpenSpan>,
 }
 
 impl HoldMeter {
     pub(crate) fn new(named: Option<Arc<Counts>>, waited: Waited) -> Self {
-        Self { named, waited, began: AtomicU64::new(0), is_counted: AtomicBool::new(false), trace: Mutex::default() }
+        Self {
+            named,
+            waited,
+            began: SharedMoment::default(),
+            is_counted: AtomicBool::new(false),
+            trace: Mutex::default(),
+        }
     }
 
     fn trace(&self) -> MutexGuard<'_, OpenSpan> {
@@ -49,15 +55,15 @@ impl HoldMeter {
 
     /// Begins to count the hold. Once, before anything can end it.
     pub(crate) fn begin(&self, process: &Process, now: Moment) {
-        self.began.store(now.nanos(), Ordering::Relaxed);
-        self.counts(process).hold_began();
+        self.began.set(now);
+        self.counts(process).held.add();
         self.is_counted.store(true, Ordering::Release);
     }
 
     /// Takes the hold back, because the lock does not reach its user.
     pub(crate) fn cancel(&self, process: &Process) {
         if self.is_counted.swap(false, Ordering::AcqRel) {
-            self.counts(process).hold_stopped();
+            self.counts(process).held.subtract();
         }
     }
 
@@ -80,8 +86,8 @@ impl HoldMeter {
     pub(crate) fn lose(&self, process: &Process, reason: LostReason, now: Moment) -> Option<EndedSpan> {
         let took = self.stop(process, now)?;
         let (counts, end) = (self.counts(process), HoldEnd::Lost);
-        counts.hold_ended(end, took);
-        counts.was_lost(reason);
+        counts.holds[end as usize].record(took);
+        counts.lost[reason as usize].add();
         Some(mem::take(&mut *self.trace()).ended("end", end.as_str()))
     }
 
@@ -105,8 +111,8 @@ impl HoldMeter {
         if !self.is_counted.swap(false, Ordering::AcqRel) {
             return None;
         }
-        self.counts(process).hold_stopped();
-        Some(now.since(Moment::from_nanos(self.began.load(Ordering::Relaxed))))
+        self.counts(process).held.subtract();
+        Some(now.since(self.began.get()))
     }
 }
 
@@ -132,9 +138,9 @@ impl ReleaseMeter {
 impl Drop for ReleaseMeter {
     fn drop(&mut self) {
         let counts = self.process.metrics.of(self.named.as_ref());
-        counts.hold_ended(self.end, self.took);
+        counts.holds[self.end as usize].record(self.took);
         if let Some(reason) = self.lost {
-            counts.was_lost(reason);
+            counts.lost[reason as usize].add();
         }
         drop(mem::take(&mut self.trace).ended("end", self.end.as_str()));
     }

@@ -41,12 +41,8 @@ pub(crate) fn checked(lease: &Lease, ttl: Duration) -> Result<Duration, Error> {
 /// Extends the lock to `ttl`, or to the ttl in force. Runs on the caller's runtime, or else in the background.
 pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(), Error> {
     lease.remaining()?;
-    let extended = if let Some(runtime) = current_runtime::current()? {
-        extend_on(&lease, &runtime, ttl).await
-    } else {
-        let (process, lease) = (Arc::clone(&lease.context.process), Arc::clone(&lease));
-        process.background.run(async move { extend_on(&lease, &Handle::current(), ttl).await }).await?
-    };
+    let asked = Arc::clone(&lease);
+    let extended = lease.context.process.background.somewhere(async move { extend_here(&asked, ttl).await }).await?;
     match extended {
         Extended::Done => {
             lease.context.process.schedule.add(Arc::clone(&lease) as _);
@@ -67,9 +63,9 @@ pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(
     }
 }
 
-/// Extends the lock over the connections of `runtime`, and once more wherever it has moved meanwhile.
-async fn extend_on(lease: &Arc<Lease>, runtime: &Handle, ttl: Option<Duration>) -> Extended {
-    let mut connections = lease.context.set().connections(runtime);
+/// Extends the lock over the connections of this runtime, and once more wherever it has moved meanwhile.
+async fn extend_here(lease: &Arc<Lease>, ttl: Option<Duration>) -> Extended {
+    let mut connections = lease.context.set().connections(&Handle::current());
     let end = connections.connect_limit().after(lease.context.spec.settings.node_timeout);
     let mut extended = extend::extend(lease, &connections, ttl, Wait::Call).await;
     for _ in 0..MOVES_MOST {
@@ -102,16 +98,17 @@ pub(crate) async fn finish_release(lease: Arc<Lease>, begun: Result<ReleaseBegun
         Ok(ReleaseBegun::Release(ownership, meter)) => (ownership, meter),
         Ok(ReleaseBegun::Already) => return Ok(()),
         Err(error) => {
-            process.metrics.released(ReleaseEnd::Lost);
+            process.metrics.releases[ReleaseEnd::Lost as usize].add();
             return Err(error);
         }
     };
     let result = release_keys(lease, ownership).await;
-    process.metrics.released(match &result {
+    let end = match &result {
         Ok(()) => ReleaseEnd::Released,
         Err(error) if error.kind() == ErrorKind::Lost => ReleaseEnd::Lost,
         Err(_) => ReleaseEnd::Unconfirmed,
-    });
+    };
+    process.metrics.releases[end as usize].add();
     if let (Some(meter), Some(reason)) = (&mut meter, result.as_ref().err().and_then(Error::reason)) {
         meter.record_loss(reason);
     }

@@ -1,22 +1,12 @@
 //! The end of an attempt or a held lock, in every protocol. `R` is the right to the attempt's keys.
 
 use crate::error::{LostReason, NodeAnswer};
-use crate::net::ballots::{Ballots, Precheck};
+use crate::net::ballots::NoQuorum;
 use crate::protocol::quorum::NodeMask;
 use crate::sys::clock::Moment;
 
-/// An attempt's end.
-#[derive(Debug)]
-pub(crate) enum Outcome<R> {
-    /// A quorum granted in time.
-    Won(Won<R>),
-    /// No quorum did.
-    Lost(Ballots),
-    /// Quarantine leaves no quorum before this instant. No request was sent.
-    Quarantined(Moment, Ballots),
-    /// Too many addresses lead to the same server for any quorum.
-    Indistinct(Ballots),
-}
+/// An attempt's end: a quorum granted in time, or not.
+pub(crate) type Outcome<R> = Result<Won<R>, NoQuorum>;
 
 /// A won attempt.
 #[derive(Debug)]
@@ -39,27 +29,11 @@ pub(crate) struct Won<R> {
     pub(crate) slot: Option<u32>,
 }
 
-impl<R> Outcome<R> {
-    /// Returns the same outcome with the right wrapped by `wrap`.
-    pub(crate) fn map<S>(self, wrap: impl FnOnce(R) -> S) -> Outcome<S> {
-        match self {
-            Self::Won(Won { right, fence, level, acquired, asked, valid_until, unit, missed, slot }) => {
-                Outcome::Won(Won { right: wrap(right), fence, level, acquired, asked, valid_until, unit, missed, slot })
-            }
-            Self::Lost(ballots) => Outcome::Lost(ballots),
-            Self::Quarantined(until, ballots) => Outcome::Quarantined(until, ballots),
-            Self::Indistinct(ballots) => Outcome::Indistinct(ballots),
-        }
-    }
-}
-
-impl<R> From<Precheck> for Outcome<R> {
-    fn from(precheck: Precheck) -> Self {
-        match precheck {
-            Precheck::Lost(ballots) => Self::Lost(ballots),
-            Precheck::Quarantined(until, ballots) => Self::Quarantined(until, ballots),
-            Precheck::Indistinct(ballots) => Self::Indistinct(ballots),
-        }
+impl<R> Won<R> {
+    /// Returns the same attempt with the right wrapped by `wrap`.
+    pub(crate) fn map<S>(self, wrap: impl FnOnce(R) -> S) -> Won<S> {
+        let Self { right, fence, level, acquired, asked, valid_until, unit, missed, slot } = self;
+        Won { right: wrap(right), fence, level, acquired, asked, valid_until, unit, missed, slot }
     }
 }
 

@@ -89,16 +89,16 @@ async fn renew(lease: Arc<Lease>) {
     match extend::extend(&lease, &connections, None, Wait::Nobody).await {
         Extended::Over => {}
         Extended::Done => {
-            metrics.renewed(RenewalEnd::Renewed);
+            metrics.renewals[RenewalEnd::Renewed as usize].add();
             let counts = lease.meter.counts(&lease.context.process);
             counts.margins.record_share(until.since(connections.clock.now()), ttl);
         }
         Extended::Unknown(extending, nodes) => {
-            metrics.renewed(RenewalEnd::Unanswered);
+            metrics.renewals[RenewalEnd::Unanswered as usize].add();
             lease.unanswered(extending, nodes);
         }
         Extended::Lost(loss) => {
-            metrics.renewed(RenewalEnd::Lost);
+            metrics.renewals[RenewalEnd::Lost as usize].add();
             lease.lose(&loss);
         }
     }

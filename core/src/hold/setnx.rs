@@ -31,7 +31,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{AnswerKind, Error, ErrorKind, LostReason, NodeAnswer};
 use crate::hold::outcome::{Loss, Outcome, Won};
-use crate::net::ballots::{self, Ballots, precheck};
+use crate::net::ballots::{self, Ballots, NoQuorum, precheck};
 use crate::net::connections::Connections;
 use crate::net::failure::Failure;
 use crate::net::footprint::Footprint;
@@ -44,6 +44,7 @@ use crate::protocol::quorum::{self, NodeMask, Vote};
 use crate::protocol::request::{Action, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
+use crate::sys::future::unless;
 
 /// The one node.
 const NODE: usize = 0;
@@ -61,7 +62,7 @@ pub(crate) async fn attempt(context: &LockContext, connections: &Arc<Connections
         let mut ballots = Ballots::new(1);
         ballots
             .fail(NODE, Failure::Unreachable("the redlock background thread stopped before the call finished".into()));
-        Outcome::Lost(ballots)
+        Err(NoQuorum::Lost(ballots.into()))
     })
 }
 
@@ -75,13 +76,12 @@ async fn ask(
     let settings = &context.spec.settings;
     let connections = connections.unwrap_or_else(|| context.set().connections(&Handle::current()));
     connections.discard_if_idle(NODE);
-    tokio::select! {
-        biased;
-        () = caller.closed() => return,
-        () = connections.connect_quorum(connections.connect_limit().min(limit)) => {}
+    let connected = connections.connect_quorum(connections.connect_limit().min(limit));
+    if unless(caller.closed(), connected).await.is_err() {
+        return;
     }
-    if let Some(precheck) = precheck(&connections, settings.restart_delay) {
-        drop(caller.send(precheck.into()));
+    if let Err(impossible) = precheck(&connections, settings.restart_delay) {
+        drop(caller.send(Err(impossible)));
         return;
     }
     let _pending_work = PendingWork::new(&context.process.shutdown);
@@ -107,7 +107,7 @@ async fn ask(
                 ballots.fail(NODE, round.silence(NODE));
                 round.wait_for_all();
                 if let Some(caller) = caller.take() {
-                    let _ = caller.send(Outcome::Lost(ballots));
+                    let _ = caller.send(Err(NoQuorum::Lost(ballots.into())));
                 }
             }
         }
@@ -130,7 +130,7 @@ fn judge(
             let valid_until = quorum::valid_until(start, settings.ttl, settings.margin, None);
             if now < valid_until && connections.members.health.counts(settings.restart_delay, now).contains(NODE) {
                 // No fence, and no renewal to spread.
-                return Outcome::Won(Won {
+                return Ok(Won {
                     right: grant,
                     fence: 0,
                     level: 0,
@@ -152,7 +152,7 @@ fn judge(
         Err(failure) => ballots.fail(NODE, failure),
     }
     ballots::explain(connections, &mut ballots, settings.restart_delay);
-    Outcome::Lost(ballots)
+    Err(NoQuorum::Lost(ballots.into()))
 }
 
 fn request(context: &LockContext, action: Action) -> Request {
@@ -201,7 +201,7 @@ impl Grant {
             Ok(Err(failure)) => return Err(unavailable(&context, &failure)),
             Err(_) => return Err(unavailable(&context, &Failure::Closed)),
         };
-        let nodes = vec![NodeAnswer { node: address(&context), kind, answer: answer.to_owned() }];
+        let nodes = vec![NodeAnswer { node: context.address(NODE), kind, answer: answer.to_owned() }];
         Ok(Some(Loss { reason, nodes }))
     }
 }
@@ -285,9 +285,5 @@ fn unavailable(context: &LockContext, failure: &Failure) -> Error {
                    is free when its time is over at the latest";
     Error::new(ErrorKind::Unavailable, message)
         .with_name(context.spec.name.bytes())
-        .with_nodes(vec![failure.of_node(address(context))])
-}
-
-fn address(context: &LockContext) -> String {
-    context.set().members.nodes[NODE].address.to_string()
+        .with_nodes(vec![failure.of_node(context.address(NODE))])
 }

@@ -1,5 +1,6 @@
 //! The nodes' answers in a round: votes and failures, what they mean for the call, and their wording.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{AnswerKind, HeldBy, NodeAnswer};
@@ -172,7 +173,7 @@ impl Ballots {
     /// Lists each node's answer, for an error. A quarantine is shown with the time it lasts from now on.
     pub(crate) fn answers(&self, members: &Members, restart_delay: Duration, now: Moment) -> Vec<NodeAnswer> {
         let answer = |(node, vote): (usize, &Vote)| {
-            let address = members.nodes[node].address.to_string();
+            let address = members.address(node);
             let (kind, answer) = match (vote, &self.failures[node]) {
                 (_, Some(Failure::Quarantined(left))) => {
                     let why = members.health.why_not_counted(node, restart_delay, now);
@@ -277,7 +278,7 @@ impl KeyBallots {
         describe: impl Fn(KeyVote, Option<&Reply>, Delivery) -> String,
     ) -> Vec<NodeAnswer> {
         let answer = |(node, vote): (usize, &KeyVote)| {
-            let address = members.nodes[node].address.to_string();
+            let address = members.address(node);
             let (kind, answer) = match (vote, &self.answers[node]) {
                 (_, Some(Err(failure))) => return failure.of_node(address),
                 (KeyVote::Pending, _) => (AnswerKind::Pending, PENDING.to_owned()),
@@ -302,24 +303,24 @@ fn kind(vote: KeyVote) -> AnswerKind {
     }
 }
 
-/// Why no quorum is possible before anything is sent.
+/// Why no quorum has granted.
 #[derive(Debug)]
-pub(crate) enum Precheck {
-    /// Replicas prevent a quorum; they may be promoted.
-    Lost(Ballots),
-    /// Quarantines prevent a quorum before this instant.
-    Quarantined(Moment, Ballots),
+pub(crate) enum NoQuorum {
+    /// Too many nodes denied it, did not answer in time, or do not count for now.
+    Lost(Arc<Ballots>),
+    /// Quarantines prevent a quorum before this instant. No request was sent.
+    Quarantined(Moment, Arc<Ballots>),
     /// Too many addresses lead to the same server for any quorum.
-    Indistinct(Ballots),
+    Indistinct(Arc<Ballots>),
 }
 
-/// Returns why no quorum is possible before anything is sent.
-pub(crate) fn precheck(connections: &Connections, restart_delay: Duration) -> Option<Precheck> {
+/// Checks that a quorum is possible, before anything is sent.
+pub(crate) fn precheck(connections: &Connections, restart_delay: Duration) -> Result<(), NoQuorum> {
     let health = &connections.members.health;
     let nodes = connections.members.len();
     let now = connections.clock.now();
     if health.counts(restart_delay, now).len() >= quorum::quorum(nodes) {
-        return None;
+        return Ok(());
     }
     let mut ballots = Ballots::new(nodes);
     for node in 0..nodes {
@@ -332,12 +333,12 @@ pub(crate) fn precheck(connections: &Connections, restart_delay: Duration) -> Op
         }
     }
     if health.distinct() < quorum::quorum(nodes) {
-        return Some(Precheck::Indistinct(ballots));
+        return Err(NoQuorum::Indistinct(ballots.into()));
     }
     match health.quorum_at(restart_delay) {
-        Some(until) if until > now => Some(Precheck::Quarantined(until, ballots)),
+        Some(until) if until > now => Err(NoQuorum::Quarantined(until, ballots.into())),
         // Replicas prevent a quorum. The attempt is lost like any other, because they may be promoted.
-        _ => Some(Precheck::Lost(ballots)),
+        _ => Err(NoQuorum::Lost(ballots.into())),
     }
 }
 

@@ -31,7 +31,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ use crate::protocol::cluster::Redirect;
 use crate::protocol::place::Place;
 use crate::protocol::quorum::{NodeMask, quorum};
 use crate::protocol::request::{Keys, Reply};
-use crate::sys::clock::{Clock, Moment};
+use crate::sys::clock::{Clock, Moment, SharedMoment};
 use crate::sys::event_loop::EventLoop;
 use crate::sys::future::notified_until;
 use crate::sys::handover::Handover;
@@ -124,6 +124,11 @@ impl Members {
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
+
+    /// Returns the address of a node, as it is shown.
+    pub(crate) fn address(&self, node: usize) -> String {
+        self.nodes[node].address.to_string()
+    }
 }
 
 /// The connections of one runtime to one set of nodes.
@@ -140,8 +145,8 @@ pub(crate) struct Connections {
     events: Vec<EventSink>,
     /// Notified when a try to connect ends.
     changed: Notify,
-    /// When the first ready slot connects again, in nanoseconds.
-    again: AtomicU64,
+    /// When the first ready slot connects again.
+    again: SharedMoment,
     lifeline: Lifeline,
 }
 
@@ -197,7 +202,7 @@ impl Connections {
         let slots = (0..members.len()).map(|_| Slot::default()).collect();
         let lifeline = Lifeline::watch(&runtime, all);
         let deadlines = Arc::new(Deadlines::new(runtime.clone()));
-        let (changed, again) = (Notify::new(), AtomicU64::new(Moment::NEVER.nanos()));
+        let (changed, again) = (Notify::new(), SharedMoment::new(Moment::NEVER));
         Self { members, clock, random, runtime, slots, deadlines, events, changed, again, lifeline }
     }
 
@@ -365,18 +370,18 @@ impl Connections {
     }
 
     fn spawn_connecting(self: &Arc<Self>, node: usize, begun: Option<Moment>) {
-        self.slots[node].begun.store(0, Ordering::Relaxed);
+        self.slots[node].begun.set(Moment::default());
         let attempt = Connecting { connections: Arc::clone(self), node, finished: false };
         self.spawn(async move { attempt.run(begun).await });
     }
 
     /// Connects once more to nodes that refused something some time ago.
     fn ask_again(self: &Arc<Self>) {
-        let (again, now) = (Moment::from_nanos(self.again.load(Ordering::Relaxed)), self.clock.now());
+        let (again, now) = (self.again.get(), self.clock.now());
         if again == Moment::NEVER || again > now {
             return;
         }
-        self.again.store(Moment::NEVER.nanos(), Ordering::Relaxed);
+        self.again.set(Moment::NEVER);
         for (node, slot) in self.slots.iter().enumerate() {
             let is_due = {
                 let mut state = slot.state.lock();
@@ -385,7 +390,7 @@ impl Connections {
                     state.connecting = true;
                     slot.urgent.store(false, Ordering::Relaxed);
                 }
-                self.again.fetch_min(if is_due { Moment::NEVER } else { state.again }.nanos(), Ordering::Relaxed);
+                self.again.bring_forward(if is_due { Moment::NEVER } else { state.again });
                 is_due
             };
             if is_due {
@@ -460,7 +465,7 @@ impl Connections {
         let (member, now) = (&self.members.nodes[node], self.clock.now());
         if worked {
             member.endpoint.pace.record().ended(made, now);
-        } else if Moment::from_nanos(slot.asked.load(Ordering::Relaxed)) >= made {
+        } else if slot.asked.get() >= made {
             member.endpoint.pace.record().failed_early(&member.address, made, failure, now, self.random.unit());
         } else {
             member.endpoint.pace.record().ended_unasked(made, now, self.random.unit());
@@ -498,7 +503,7 @@ impl Connections {
         if let Some(connection) = self.current(node) {
             connection.log_in();
         }
-        self.again.fetch_min(server_info.again.nanos(), Ordering::Relaxed);
+        self.again.bring_forward(server_info.again);
         self.members.nodes[node].endpoint.pace.connected(now);
         self.changed.notify_waiters();
         self.emit(node, NodeEvent::Connected { may_differ });
@@ -513,7 +518,7 @@ impl Connections {
             state.tries += 1;
             if state.connection.is_some() {
                 state.again = self.clock.now().after(AGAIN);
-                self.again.fetch_min(state.again.nanos(), Ordering::Relaxed);
+                self.again.bring_forward(state.again);
             }
             state.failure = Some(failure);
         }
@@ -831,7 +836,7 @@ mod tests {
     fn is_due(connections: &Connections) {
         let now = connections.clock.now();
         connections.slots[0].state.lock().again = now;
-        connections.again.store(now.nanos(), Ordering::Relaxed);
+        connections.again.set(now);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -844,7 +849,7 @@ mod tests {
         assert_eq!(connections.tracking_nodes(), NodeMask::NONE);
         let first = connections.current(0).unwrap();
         server.command(&["ACL", "SETUSER", "default", "+client|tracking"]);
-        let again = Moment::from_nanos(connections.again.load(Ordering::Relaxed));
+        let again = connections.again.get();
         assert!(again >= begun.after(AGAIN) && again <= connections.clock.now().after(AGAIN));
         connections.connect_quorum(connections.connect_limit()).await;
         assert!(!connections.slots[0].state.lock().connecting, "not yet");
@@ -853,7 +858,7 @@ mod tests {
         assert!(connections.current(0).is_some(), "there is a connection all the time");
         eventually("the node tells", || connections.tracking_nodes().contains(0));
         assert!(!connections.is_current(0, &first));
-        assert_eq!(connections.again.load(Ordering::Relaxed), Moment::NEVER.nanos());
+        assert_eq!(connections.again.get(), Moment::NEVER);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -897,7 +902,7 @@ mod tests {
         connections.connect_quorum(connections.connect_limit()).await;
         eventually("it was tried", || !connections.slots[0].state.lock().connecting);
         assert!(connections.is_current(0, &first));
-        assert!(connections.again.load(Ordering::Relaxed) >= now.after(AGAIN).nanos(), "and again in a minute");
+        assert!(connections.again.get() >= now.after(AGAIN), "and again in a minute");
         // It is replaced once it is discarded.
         redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(100).exec(&mut admin).unwrap();
         connections.discard_if(0, &first);

@@ -34,7 +34,7 @@ use crate::sys::local_socket::LocalStream;
 use crate::sys::shared_calls::SharedCalls;
 
 /// The time for which an address is tried alone. RFC 8305, section 5, recommends it.
-const HEAD_START: Duration = Duration::from_millis(250);
+pub(crate) const HEAD_START: Duration = Duration::from_millis(250);
 
 /// The probes of an idle connection that have to be unanswered before it ends.
 const PROBES: u32 = 3;
@@ -166,7 +166,7 @@ fn in_turn(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
 
 /// Runs `attempts` until the first success, and drops the others then. The next attempt begins after [`HEAD_START`], or
 /// as soon as one fails. Returns all errors if there is no success.
-async fn race<T, E, F>(attempts: impl Iterator<Item = F>, clock: &Clock) -> Result<T, Vec<E>>
+pub(crate) async fn race<T, E, F>(attempts: impl Iterator<Item = F>, clock: &Clock) -> Result<T, Vec<E>>
 where
     F: Future<Output = Result<T, E>>,
 {

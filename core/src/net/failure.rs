@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use crate::error::{AnswerKind, NodeAnswer};
 use crate::net::logins::NoLogin;
 use crate::net::progress::Phase;
 use crate::protocol::cluster::Redirect;
+use crate::sys::clock::Clock;
 
 /// The reason why a node's vote is missing. Carries no raw server text, because error texts echo arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,4 +245,14 @@ fn advice(code: &str) -> &'static str {
         "CLUSTERDOWN" => " (the cluster has slots without a primary, or this server sees too few others)",
         _ => "",
     }
+}
+
+/// Returns what `call` returns, or the failure of a node that does not answer within `limit`.
+pub(crate) async fn within<T>(
+    clock: &Clock,
+    limit: Duration,
+    call: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let call = pin!(call);
+    clock.timeout(limit, call).await.unwrap_or(Err(Failure::Silent(limit)))
 }

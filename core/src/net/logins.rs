@@ -24,10 +24,9 @@
 
 use std::fmt;
 use std::fs;
-use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -38,6 +37,7 @@ use crate::address::Address;
 use crate::credentials::{Login, Provider, ProviderError, Secret};
 use crate::protocol::backoff;
 use crate::sys::clock::{Clock, Moment};
+use crate::sys::followers::Followers;
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::future::notified_until;
 use crate::sys::log::log;
@@ -45,6 +45,8 @@ use crate::sys::mutex::Mutex;
 use crate::sys::own_runtime::OwnRuntime;
 use crate::sys::random::Random;
 use crate::sys::shared_calls::SharedCalls;
+use crate::sys::task::Task;
+use crate::texts::opaque;
 
 /// Reads of password files.
 type Readings = SharedCalls<Arc<Path>, Result<Secret, NoLogin>>;
@@ -97,10 +99,8 @@ pub(crate) struct Logins {
     /// Notified when the next call is wanted sooner.
     wanted: Arc<Notify>,
     spawn: Box<dyn Fn(Task) + Send + Sync>,
+    followers: Followers<dyn Follower>,
 }
-
-/// A task of any kind.
-type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -123,7 +123,6 @@ struct State {
     wanted: bool,
     /// Rejections of the newest login since a server accepted it.
     rejections: u32,
-    followers: Vec<Weak<dyn Follower>>,
 }
 
 impl LoginSource {
@@ -229,6 +228,7 @@ impl Logins {
             number: AtomicU64::new(0),
             changed: Notify::new(),
             wanted: Arc::default(),
+            followers: Followers::default(),
         })
     }
 
@@ -304,9 +304,7 @@ impl Logins {
 
     /// Lets `follower` send each new login from now on.
     pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
-        let followers = &mut self.state.lock().followers;
-        followers.retain(|follower| follower.strong_count() > 0);
-        followers.push(follower);
+        self.followers.add(follower);
     }
 
     /// Returns whether the current task is a call of this provider.
@@ -348,20 +346,16 @@ impl Logins {
             }
             Err(_) => failed("the system gives it no thread"),
         };
-        let (remark, followers) = self.record(began, result);
+        let recorded = self.record(began, result);
         self.changed.notify_waiters();
-        for follower in followers.iter().filter_map(Weak::upgrade) {
-            follower.log_in();
+        if let Ok(true) = recorded {
+            self.followers.all().iter().for_each(|follower| follower.log_in());
         }
-        remark
+        recorded.err()
     }
 
-    /// Records what a call returned. Returns a failure to be logged, and who sends a new login.
-    fn record(
-        &self,
-        began: Moment,
-        result: Result<Login, ProviderError>,
-    ) -> (Option<ProviderError>, Vec<Weak<dyn Follower>>) {
+    /// Records what a call returned. Returns whether that is a new login, or a failure to be logged.
+    fn record(&self, began: Moment, result: Result<Login, ProviderError>) -> Result<bool, ProviderError> {
         let (now, unit) = (self.clock.now(), self.random.unit());
         let mut state = self.state.lock();
         (state.calling, state.wanted) = (false, false);
@@ -382,19 +376,19 @@ impl Logins {
                 let before = std::mem::replace(&mut state.ends, ends);
                 let old = state.login.replace(login);
                 if !is_new {
-                    return (None, Vec::new());
+                    return Ok(false);
                 }
                 let number = self.number();
                 state.before = old.map(|login| (Numbered { login, number }, before));
                 state.rejections = 0;
                 self.number.store(number + 1, Ordering::Release);
-                (None, state.followers.clone())
+                Ok(true)
             }
             Err(error) => {
                 state.next_call = now.after(backoff::provider(state.failures, unit));
                 state.failures = state.failures.saturating_add(1);
                 state.failure = Some(error.clone());
-                (Some(error), Vec::new())
+                Err(error)
             }
         }
     }
@@ -407,11 +401,7 @@ impl Drop for Logins {
     }
 }
 
-impl fmt::Debug for Logins {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Logins")
-    }
-}
+opaque!(Logins);
 
 /// The task that calls a provider for as long as its logins exist.
 struct Keeper(Weak<Logins>);
@@ -483,9 +473,9 @@ mod tests {
     }
 
     fn record(logins: &Logins, result: Result<Login, ProviderError>) -> Option<ProviderError> {
-        let (failure, _) = logins.record(Clock::System.now(), result);
+        let recorded = logins.record(Clock::System.now(), result);
         logins.changed.notify_waiters();
-        failure
+        recorded.err()
     }
 
     fn password(login: &Numbered) -> (u64, &str) {

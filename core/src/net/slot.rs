@@ -3,7 +3,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::net::node::Connection;
 use crate::net::node::event::EventSink;
 use crate::net::node::identity::ServerInfo;
 use crate::net::progress::{Phase, Progress};
-use crate::sys::clock::{Clock, Moment};
+use crate::sys::clock::{Clock, Moment, SharedMoment};
 use crate::sys::mutex::Mutex;
 
 /// How long a request counts as in flight. Its caller may never read the answer.
@@ -37,26 +37,26 @@ const IDLE: Duration = Duration::from_secs(5);
 pub(super) struct Slot {
     pub(super) state: Mutex<State>,
     pub(super) misses: AtomicU32,
-    /// When the connect began, or the last request that the node has answered, in nanoseconds. What came later may have
-    /// been read much later: a runtime is only driven while a caller waits.
-    pub(super) heard: AtomicU64,
+    /// When the connect began, or the last request that the node has answered. What came later may have been read much
+    /// later: a runtime is only driven while a caller waits.
+    pub(super) heard: SharedMoment,
     /// Whether a request was answered on the connection.
     pub(super) worked: AtomicBool,
     /// Whether a quorum needs the connection that is being made.
     pub(super) urgent: AtomicBool,
-    /// How far the connect under way is, and when it began, in nanoseconds; zero while it waits for permission.
+    /// How far the connect under way is, and when it began; the origin while it waits for permission.
     pub(super) progress: Progress,
-    pub(super) begun: AtomicU64,
+    pub(super) begun: SharedMoment,
     /// Whether it is tried to connect without a request.
     pub(super) mending: AtomicBool,
     /// Notified when another server is in the node's place.
     pub(super) moved: Notify,
     /// Requests in flight that are still tracked.
     pub(super) in_flight: AtomicU32,
-    /// When the last of them was made, in nanoseconds.
-    pub(super) asked: AtomicU64,
-    /// When their number last rose from zero, in nanoseconds.
-    pub(super) lagging_since: AtomicU64,
+    /// When the last of them was made.
+    pub(super) asked: SharedMoment,
+    /// When their number last rose from zero.
+    pub(super) lagging_since: SharedMoment,
 }
 
 #[derive(Debug, Default)]
@@ -98,18 +98,18 @@ impl Slot {
     /// Records that the connect under way has ended well.
     pub(super) fn record_connect(&self) {
         self.misses.store(0, Ordering::Relaxed);
-        self.heard.store(self.begun.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.heard.set(self.begun.get());
     }
 
     /// Records an answer to the request of this moment.
     pub(super) fn record_answer(&self, asked: Moment) {
-        self.heard.fetch_max(asked.nanos(), Ordering::Relaxed);
+        self.heard.put_off(asked);
     }
 
     /// Records that the node did not answer in time. Returns whether its connection is to be discarded: after two misses in
     /// a row, or if it was idle when it was asked.
     pub(super) fn record_timeout(&self) -> bool {
-        let asked = Moment::from_nanos(self.lagging_since.load(Ordering::Relaxed));
+        let asked = self.lagging_since.get();
         let misses = self.misses.fetch_add(1, Ordering::Relaxed) + 1;
         let is_useless = misses >= MISSES_MAX || self.is_idle(asked);
         if is_useless {
@@ -120,26 +120,26 @@ impl Slot {
 
     /// Whether nothing was heard on the connection for so long that it may not exist any more.
     pub(super) fn is_idle(&self, now: Moment) -> bool {
-        Moment::from_nanos(self.heard.load(Ordering::Relaxed)).after(IDLE) < now
+        self.heard.get().after(IDLE) < now
     }
 
     /// Counts a request that is made `now`.
     pub(super) fn record_request(&self, now: Moment) {
         if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.lagging_since.store(now.nanos(), Ordering::Relaxed);
+            self.lagging_since.set(now);
         }
-        self.asked.store(now.nanos(), Ordering::Relaxed);
+        self.asked.set(now);
     }
 
     /// Whether a request is in flight that was made within [`REQUEST_TIMEOUT`].
     pub(super) fn has_request(&self, now: Moment) -> bool {
-        let asked = Moment::from_nanos(self.asked.load(Ordering::Relaxed));
+        let asked = self.asked.get();
         self.in_flight.load(Ordering::Relaxed) > 0 && now < asked.after(REQUEST_TIMEOUT)
     }
 
     /// Returns since when requests are in flight, if any are.
     pub(super) fn lagging_since(&self) -> Option<Moment> {
-        let since = Moment::from_nanos(self.lagging_since.load(Ordering::Relaxed));
+        let since = self.lagging_since.get();
         (self.in_flight.load(Ordering::Relaxed) > 0).then_some(since)
     }
 
@@ -149,13 +149,11 @@ impl Slot {
         if state.connection.is_some() || !state.connecting {
             return None;
         }
-        match self.begun.load(Ordering::Relaxed) {
-            0 => state.failure.clone(),
-            begun => {
-                let after = now.since(Moment::from_nanos(begun));
-                Some(Failure::unconnected(self.progress.phase(), in_millis(after)))
-            }
+        let begun = self.begun.get();
+        if begun == Moment::default() {
+            return state.failure.clone();
         }
+        Some(Failure::unconnected(self.progress.phase(), in_millis(now.since(begun))))
     }
 
     /// Connects to its node, within `limit` of driven time. Returns nothing if another server comes into the node's place
@@ -170,7 +168,7 @@ impl Slot {
         replaced.as_mut().enable();
         let moves = self.state.lock().moves;
         self.progress.enter(Phase::default());
-        self.begun.store(clock.now().nanos(), Ordering::Relaxed);
+        self.begun.set(clock.now());
         let is_known = member.endpoint.is_known();
         let connect = member.node.connect(clock, sink, is_known, &self.progress);
         let mut connect = pin!(connect);
@@ -211,7 +209,7 @@ mod tests {
         let slot = Slot::default();
         let at = |second| Moment::from_nanos(0).after(Duration::from_secs(second));
         let is_idle_after = |second| !slot.is_idle(at(second)) && slot.is_idle(at(second + 1));
-        slot.begun.store(at(1).nanos(), Ordering::Relaxed);
+        slot.begun.set(at(1));
         slot.record_connect();
         assert!(is_idle_after(6), "since the connect began");
         for (asked, idle) in [(3, 8), (2, 8), (4, 9)] {

@@ -86,6 +86,11 @@ impl LockContext {
         Self { spec: Arc::new(spec), ..self.clone() }
     }
 
+    /// Returns the address of a node, as it is shown.
+    pub(crate) fn address(&self, node: usize) -> String {
+        self.set().members.nodes[node].address.to_string()
+    }
+
     /// Whether another set than that of `connections` has this lock now.
     pub(crate) fn has_moved(&self, connections: &Connections) -> bool {
         !Arc::ptr_eq(&self.set().members, &connections.members)

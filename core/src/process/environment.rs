@@ -2,7 +2,6 @@
 //!
 //! Production has one value per process, stamped with its id. A simulation makes many in one program.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::process::shutdown::Shutdown;
@@ -11,6 +10,7 @@ use crate::sys::clock::Clock;
 use crate::sys::fork::Pid;
 use crate::sys::random::Random;
 use crate::sys::runtimes::Pool;
+use crate::texts::opaque;
 
 /// The engine's environment.
 pub(crate) struct Environment {
@@ -39,8 +39,4 @@ impl Environment {
     }
 }
 
-impl fmt::Debug for Environment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Environment").field("pid", &self.pid).finish_non_exhaustive()
-    }
-}
+opaque!(Environment);

@@ -13,8 +13,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tracing::field::{Field, Visit};
@@ -25,9 +25,11 @@ use tracing::{Level, Metadata, Subscriber, span};
 
 use crate::event::{Event, Topic};
 use crate::sys::clock::Clock;
+use crate::sys::followers::Followers;
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::log_queue;
 use crate::sys::mutex::Mutex;
+use crate::texts::opaque;
 
 /// The most records of one listener. Of a burst, the newest ones say the most.
 const MOST: usize = 1_024;
@@ -76,7 +78,7 @@ struct Records {
 /// The listeners of one process.
 #[derive(Debug, Default)]
 struct Listeners {
-    rings: Mutex<Vec<Weak<Ring>>>,
+    rings: Followers<Ring>,
     /// How many records all rings have lost.
     lost: AtomicU64,
 }
@@ -102,7 +104,7 @@ impl Events {
         }
         let pid = Pid::now();
         let ring = Arc::new(Ring { wake: Box::new(wake), records: Mutex::default() });
-        listeners(pid).rings.lock().push(Arc::downgrade(&ring));
+        listeners(pid).rings.add(Arc::downgrade(&ring));
         Self { ring: Some(ring), pid }
     }
 
@@ -132,12 +134,7 @@ impl Drop for Events {
 
 impl Listeners {
     fn publish(&self, record: &Arc<Record>) {
-        let rings: Vec<_> = {
-            let mut rings = self.rings.lock();
-            rings.retain(|ring| ring.strong_count() > 0);
-            rings.iter().filter_map(Weak::upgrade).collect()
-        };
-        for ring in rings {
+        for ring in self.rings.all() {
             self.lost.fetch_add(ring.put(Arc::clone(record)), Ordering::Relaxed);
         }
     }
@@ -168,11 +165,7 @@ impl Ring {
     }
 }
 
-impl fmt::Debug for Ring {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ring").finish_non_exhaustive()
-    }
-}
+opaque!(Ring);
 
 /// The subscriber that writes events into the rings. It disables spans.
 struct EventSubscriber;

@@ -7,12 +7,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{ErrorKind, LostReason};
 use crate::protocol::name::Name;
-use crate::sys::histogram::{Histogram, RATIO, SECONDS};
+use crate::sys::histogram::{Count, Histogram, RATIO, SECONDS};
 use crate::sys::mutex::Mutex;
 use crate::texts::texts;
 
@@ -102,38 +101,22 @@ pub(crate) struct Metrics {
     /// Of all locks that are not counted by name.
     pub(crate) unnamed: Counts,
     named: Mutex<BTreeMap<Name, Arc<Counts>>>,
-    renewals: [AtomicU64; RenewalEnd::ALL.len()],
-    releases: [AtomicU64; ReleaseEnd::ALL.len()],
+    pub(crate) renewals: [Count; RenewalEnd::ALL.len()],
+    pub(crate) releases: [Count; ReleaseEnd::ALL.len()],
 }
 
 /// What is counted of some locks together.
 #[derive(Debug)]
 pub(crate) struct Counts {
     /// By end, and by whether the call had to wait.
-    acquires: [[Histogram; 2]; AcquireEnd::ALL.len()],
-    waiting: Gauge,
-    held: Gauge,
-    holds: [Histogram; HoldEnd::ALL.len()],
-    lost: [AtomicU64; LostReason::ALL.len()],
+    pub(crate) acquires: [[Histogram; 2]; AcquireEnd::ALL.len()],
+    /// How many wait now.
+    pub(crate) waiting: Count,
+    /// How many are held now.
+    pub(crate) held: Count,
+    pub(crate) holds: [Histogram; HoldEnd::ALL.len()],
+    pub(crate) lost: [Count; LostReason::ALL.len()],
     pub(crate) margins: Histogram,
-}
-
-/// How many there are now.
-#[derive(Debug, Default)]
-pub(crate) struct Gauge(AtomicU64);
-
-impl Gauge {
-    pub(crate) fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn subtract(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn read(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 impl Default for Counts {
@@ -141,8 +124,8 @@ impl Default for Counts {
         let seconds = || Histogram::new(&SECONDS);
         Self {
             acquires: std::array::from_fn(|_| [seconds(), seconds()]),
-            waiting: Gauge::default(),
-            held: Gauge::default(),
+            waiting: Count::default(),
+            held: Count::default(),
             holds: [seconds(), seconds(), seconds()],
             lost: Default::default(),
             margins: Histogram::new(&RATIO),
@@ -181,66 +164,6 @@ impl Metrics {
     pub(crate) fn by_name(&self) -> Vec<(Name, Arc<Counts>)> {
         self.named.lock().iter().map(|(name, counts)| (name.clone(), Arc::clone(counts))).collect()
     }
-
-    pub(crate) fn renewed(&self, end: RenewalEnd) {
-        self.renewals[end as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn renewals(&self, end: RenewalEnd) -> u64 {
-        self.renewals[end as usize].load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn released(&self, end: ReleaseEnd) {
-        self.releases[end as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn releases(&self, end: ReleaseEnd) -> u64 {
-        self.releases[end as usize].load(Ordering::Relaxed)
-    }
-}
-
-impl Counts {
-    pub(crate) fn acquire_ended(&self, end: AcquireEnd, is_contended: bool, took: Duration) {
-        self.acquires(end, is_contended).record(took);
-    }
-
-    pub(crate) fn acquires(&self, end: AcquireEnd, is_contended: bool) -> &Histogram {
-        &self.acquires[end as usize][usize::from(is_contended)]
-    }
-
-    pub(crate) fn waiting(&self) -> &Gauge {
-        &self.waiting
-    }
-
-    pub(crate) fn hold_began(&self) {
-        self.held.add();
-    }
-
-    /// Records that a lock is not held any more.
-    pub(crate) fn hold_stopped(&self) {
-        self.held.subtract();
-    }
-
-    /// Counts a hold that has stopped, by its end.
-    pub(crate) fn hold_ended(&self, end: HoldEnd, held: Duration) {
-        self.holds(end).record(held);
-    }
-
-    pub(crate) fn held(&self) -> u64 {
-        self.held.read()
-    }
-
-    pub(crate) fn holds(&self, end: HoldEnd) -> &Histogram {
-        &self.holds[end as usize]
-    }
-
-    pub(crate) fn was_lost(&self, reason: LostReason) {
-        self.lost[reason as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn lost(&self, reason: LostReason) -> u64 {
-        self.lost[reason as usize].load(Ordering::Relaxed)
-    }
 }
 
 #[cfg(test)]
@@ -269,8 +192,8 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &metrics.named(&name("a")).unwrap()));
         assert!(metrics.named(&name("b")).is_some());
         assert!(metrics.named(&name("c")).is_none(), "there are two");
-        first.was_lost(LostReason::Taken);
-        let lost = |counts: &Counts| counts.lost(LostReason::Taken);
+        first.lost[LostReason::Taken as usize].add();
+        let lost = |counts: &Counts| counts.lost[LostReason::Taken as usize].read();
         assert_eq!((lost(&first), lost(metrics.of(None)), lost(metrics.of(Some(&first)))), (1, 0, 1));
         count_by_name(0);
         assert!(metrics.named(&name("a")).is_none());

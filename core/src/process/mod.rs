@@ -24,7 +24,6 @@ pub(crate) mod shutdown;
 pub(crate) mod waiters;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -51,6 +50,8 @@ use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::host;
 use crate::sys::mutex::Mutex;
 use crate::sys::random::Random;
+use crate::sys::task::Task;
+use crate::texts::opaque;
 
 /// The one value per process.
 pub(crate) struct Process {
@@ -143,11 +144,14 @@ impl Process {
         Ok(set)
     }
 
-    /// Makes the set of the servers at `addresses`, apart from all others, for the same client as `listed`.
-    pub(crate) fn set_apart(&self, addresses: &[Address], listed: &NodeSet) -> Result<Arc<NodeSet>, Error> {
-        let servers = addresses.iter().map(|address| (address.clone(), None)).collect();
+    /// Makes the set of all servers that the clusters among the nodes of `listed` have, with its other nodes, apart from
+    /// all other sets. `None` if no node is a cluster, or the map of one is not known.
+    pub(crate) async fn servers_of(&self, listed: &NodeSet) -> Result<Option<Arc<NodeSet>>, Error> {
+        let Some(routes) = listed.routes() else { return Ok(None) };
+        let Ok(addresses) = routes.all_servers().await else { return Ok(None) };
+        let servers = addresses.into_iter().map(|address| (address, None)).collect();
         let members = self.members_like(servers, listed)?;
-        Ok(Arc::new(NodeSet::new(members, Arc::clone(&listed.list), &self.environment, &self.schedule)))
+        Ok(Some(Arc::new(NodeSet::new(members, Arc::clone(&listed.list), &self.environment, &self.schedule))))
     }
 
     fn members_like(&self, servers: Servers, listed: &NodeSet) -> Result<Members, Error> {
@@ -181,9 +185,11 @@ impl Process {
         if let Some(cluster) = all.get(address) {
             return Ok(Some(Arc::clone(cluster)));
         }
-        let Some(servers) = self.server_access(address, logins)? else { return Ok(None) };
-        let environment = Arc::clone(&self.environment);
-        let spawn = move |task| environment.background.spawn(task);
+        let servers = match &self.sockets {
+            Some(sockets) => sockets.servers(&address.target),
+            None => ServerAccess::dialed(address, logins)?,
+        };
+        let Some(servers) = servers else { return Ok(None) };
         let process = Arc::downgrade(self);
         let quarantine = move |address: &Address| {
             if let Some(process) = process.upgrade() {
@@ -191,30 +197,24 @@ impl Process {
                 process.endpoints.at(&address.target, true, now).moved(now);
             }
         };
-        let clock = self.clock.clone();
-        let Some(cluster) = Cluster::new(address, servers, clock, spawn, quarantine) else { return Ok(None) };
+        let cluster = Cluster::new(address, servers, self.clock.clone(), self.spawn(), quarantine);
+        let Some(cluster) = cluster else { return Ok(None) };
         if address.provider.is_some() {
             // Its logins end with its client.
             return Ok(Some(cluster));
         }
-        if all.len() >= MOST_GROUPS {
-            all.retain(|_, cluster| Arc::strong_count(cluster) > 1);
-        }
-        all.insert(address.clone(), Arc::clone(&cluster));
+        remember(&mut all, address.clone(), &cluster);
         Ok(Some(cluster))
     }
 
-    fn server_access(&self, address: &Address, logins: Option<&Arc<Logins>>) -> Result<Option<ServerAccess>, Error> {
-        if let Some(sockets) = &self.sockets {
-            return Ok(sockets.servers(&address.target));
-        }
-        ServerAccess::dialed(address, logins)
+    fn logins(&self, provider: &Provider) -> Arc<Logins> {
+        Logins::new(provider.clone(), self.clock.clone(), self.random.clone(), self.spawn())
     }
 
-    fn logins(&self, provider: &Provider) -> Arc<Logins> {
+    /// Returns what runs a task in the background.
+    fn spawn(&self) -> impl Fn(Task) + Send + Sync + use<> {
         let environment = Arc::clone(&self.environment);
-        let spawn = move |task| environment.background.spawn(task);
-        Logins::new(provider.clone(), self.clock.clone(), self.random.clone(), spawn)
+        move |task| environment.background.spawn(task)
     }
 
     /// Returns the sentinels of an address, if it lists any. All clients share them, and what they told is remembered.
@@ -224,22 +224,15 @@ impl Process {
         if let Some(sentinels) = all.get(&key) {
             return Ok(Some(Arc::clone(sentinels)));
         }
-        let environment = Arc::clone(&self.environment);
-        let spawn = move |task| environment.background.spawn(task);
-        let Some(access) = self.sentinel_access(address)? else { return Ok(None) };
-        let Some(sentinels) = Sentinels::new(address, access, self.clock.clone(), spawn) else { return Ok(None) };
-        if all.len() >= MOST_GROUPS {
-            all.retain(|_, sentinels| Arc::strong_count(sentinels) > 1);
-        }
-        all.insert(key, Arc::clone(&sentinels));
+        let access = match &self.sockets {
+            Some(sockets) => sockets.sentinels(&address.target),
+            None => SentinelAccess::dialed(address)?,
+        };
+        let Some(access) = access else { return Ok(None) };
+        let sentinels = Sentinels::new(address, access, self.clock.clone(), self.spawn());
+        let Some(sentinels) = sentinels else { return Ok(None) };
+        remember(&mut all, key, &sentinels);
         Ok(Some(sentinels))
-    }
-
-    fn sentinel_access(&self, address: &Address) -> Result<Option<SentinelAccess>, Error> {
-        if let Some(sockets) = &self.sockets {
-            return Ok(sockets.sentinels(&address.target));
-        }
-        SentinelAccess::dialed(address)
     }
 
     /// Returns the endpoints that clients name, with what they are called.
@@ -276,11 +269,15 @@ impl Process {
     }
 }
 
-impl fmt::Debug for Process {
-    /// Omits the shared rest, which does not help with debugging a client.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process").field("environment", &self.environment).finish_non_exhaustive()
+// Omits the shared rest, which does not help with debugging a client.
+opaque!(Process);
+
+/// Remembers a group at an address, and forgets those that nobody uses if there are too many.
+fn remember<T>(all: &mut HashMap<Address, Arc<T>>, address: Address, group: &Arc<T>) {
+    if all.len() >= MOST_GROUPS {
+        all.retain(|_, group| Arc::strong_count(group) > 1);
     }
+    all.insert(address, Arc::clone(group));
 }
 
 /// Returns `host:pid`, with the host cut to keep within a label's limit.

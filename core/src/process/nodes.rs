@@ -16,7 +16,6 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::mem;
 use std::sync::{Arc, Weak};
 
@@ -44,6 +43,7 @@ use crate::protocol::request::Keys;
 use crate::sys::clock::Moment;
 use crate::sys::mutex::Mutex;
 use crate::sys::runtimes::{self, Seats};
+use crate::texts::opaque;
 
 /// A set of nodes and the connections to it.
 #[derive(Debug)]
@@ -453,11 +453,7 @@ impl Routes {
     }
 }
 
-impl fmt::Debug for Routes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Routes").field("clusters", &self.clusters).finish_non_exhaustive()
-    }
-}
+opaque!(Routes);
 
 impl cluster::Follower for Routes {
     fn changed(self: Arc<Self>) {

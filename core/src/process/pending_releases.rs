@@ -60,6 +60,7 @@ use crate::sys::clock::Moment;
 use crate::sys::future::{begun, idle_waker};
 use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
+use crate::texts::opaque;
 
 /// Most pending releases of one node. Each takes some hundred bytes, less than the held lock that it comes from, so a
 /// program that could hold so many can keep them too. Only ten thousand abandoned locks a second for more than a
@@ -334,11 +335,7 @@ impl Entered {
     }
 }
 
-impl fmt::Debug for Ledger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ledger")
-    }
-}
+opaque!(Ledger);
 
 impl Ledger {
     fn new(most: usize) -> Self {

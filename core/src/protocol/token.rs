@@ -4,10 +4,10 @@
 //! a later one. It appears in no log, no `Debug` and no inspection, because it can release the lock. Inspections
 //! compare [`Fingerprint`]s instead.
 
-use std::fmt;
 use std::io::Write;
 
 use crate::sys::random::{self, Random};
+use crate::texts::opaque;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
@@ -62,11 +62,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(hidden)")
-    }
-}
+opaque!(Token);
 
 /// The first half of a token. It tells owners apart, and can do nothing to their keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,11 +79,7 @@ impl Fingerprint {
     }
 }
 
-impl fmt::Debug for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Fingerprint(hidden)")
-    }
-}
+opaque!(Fingerprint);
 
 #[cfg(test)]
 mod tests {
@@ -119,7 +111,7 @@ mod tests {
         let text = std::str::from_utf8(token.as_bytes()).expect("hex");
         assert_eq!(token.value(7, ""), format!("{text}:7").into_bytes());
         assert_eq!(token.value(7, "a:b"), format!("{text}:7:a:b").into_bytes());
-        assert_eq!(format!("{token:?}"), "Token(hidden)");
+        assert_eq!(format!("{token:?}"), "Token { .. }");
     }
 
     #[test]
@@ -127,7 +119,7 @@ mod tests {
         let token = Token::fresh(&Random::System);
         let (half, rest) = token.as_bytes().split_at(Fingerprint::LEN);
         let fingerprint = Fingerprint::parse(half).expect("half of a token");
-        assert_eq!(format!("{fingerprint:?}"), "Fingerprint(hidden)");
+        assert_eq!(format!("{fingerprint:?}"), "Fingerprint { .. }");
         assert!(Fingerprint::parse(rest).is_some_and(|other| other != fingerprint), "the halves differ");
         for wrong in [token.as_bytes(), &half[1..], b"", b"0123456789ABCDEF", b"0123456789abcde:"] {
             assert_eq!(Fingerprint::parse(wrong), None, "{:?}", wrong.escape_ascii().to_string());

@@ -13,16 +13,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::{fmt, mem, thread};
+use std::{mem, thread};
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, oneshot};
 
 use crate::error::{Error, ErrorKind};
+use crate::sys::current_runtime;
 use crate::sys::handover::Handover;
 use crate::sys::log::log;
 use crate::sys::log_queue::{self, shielded};
 use crate::sys::task::{Task, spawn, spawn_boxed};
+use crate::texts::opaque;
 
 /// The runner of background work.
 #[derive(Debug)]
@@ -108,6 +110,18 @@ impl Background {
         let (sender, receiver) = oneshot::channel();
         self.start()?.spawn(async move { drop(sender.send(call.await)) });
         receiver.await.map_err(|_| Error::panicked())
+    }
+
+    /// Runs `call` on the tokio runtime of the calling task, or else like [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// As `run`; `invalid_argument` for a runtime without timers.
+    pub(crate) async fn somewhere<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Error> {
+        if current_runtime::current()?.is_some() { Ok(call.await) } else { self.run(call).await }
     }
 }
 
@@ -214,11 +228,7 @@ impl Inbox {
     }
 }
 
-impl fmt::Debug for Inbox {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inbox").finish_non_exhaustive()
-    }
-}
+opaque!(Inbox);
 
 fn start() -> Result<Started, Error> {
     let failed = |error: std::io::Error| {

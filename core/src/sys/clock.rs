@@ -4,18 +4,19 @@
 //! a suspend, and a monotonic clock that stops would not notice. Wall time serves only the proposal of a fence. No
 //! promise depends on it while the nodes keep their fence keys.
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io::ErrorKind;
 use std::panic::catch_unwind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use crate::sys::boot_time;
 use crate::sys::boot_time::timer::BootTimer;
 use crate::sys::log::log;
+use crate::texts::opaque;
 
 /// Returns whether the current runtime has timers. Without them, tokio says so by a panic alone, and its text is on
 /// standard error.
@@ -63,6 +64,34 @@ impl Moment {
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A moment that threads share.
+#[derive(Debug, Default)]
+pub(crate) struct SharedMoment(AtomicU64);
+
+impl SharedMoment {
+    pub(crate) const fn new(moment: Moment) -> Self {
+        Self(AtomicU64::new(moment.0))
+    }
+
+    pub(crate) fn get(&self) -> Moment {
+        Moment(self.0.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set(&self, moment: Moment) {
+        self.0.store(moment.0, Ordering::Relaxed);
+    }
+
+    /// Makes it `moment` if that is earlier.
+    pub(crate) fn bring_forward(&self, moment: Moment) {
+        self.0.fetch_min(moment.0, Ordering::Relaxed);
+    }
+
+    /// Makes it `moment` if that is later.
+    pub(crate) fn put_off(&self, moment: Moment) {
+        self.0.fetch_max(moment.0, Ordering::Relaxed);
     }
 }
 
@@ -230,11 +259,7 @@ pub(crate) trait SimulatedTime: Send + Sync {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-impl fmt::Debug for SimulatedClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SimulatedClock")
-    }
-}
+opaque!(SimulatedClock);
 
 #[cfg(test)]
 mod tests {

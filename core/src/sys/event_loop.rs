@@ -17,16 +17,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use std::{fmt, io};
 
 use mio::{Events, Poll, Registry, Token};
 use slab::Slab;
 
 use crate::sys::descriptor::{self, RawFd};
 use crate::sys::mutex::Mutex;
+use crate::texts::opaque;
 
 /// The number of sockets that one turn looks at. The others wait for the next one.
 const EVENTS: usize = 64;
@@ -198,11 +199,7 @@ impl Drop for Entered {
     }
 }
 
-impl fmt::Debug for EventLoop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventLoop").finish_non_exhaustive()
-    }
-}
+opaque!(EventLoop);
 
 /// A socket that an event loop watches.
 #[derive(Debug)]

@@ -1,9 +1,11 @@
 //! The current process, and values that a forked child must not share.
 
 use std::convert::Infallible;
-use std::{fmt, mem};
+use std::mem;
 
 use once_cell::race::OnceBox;
+
+use crate::texts::opaque;
 
 /// The process that a call runs in. A call asks the operating system once, at its start, and passes the answer down:
 /// each query is a system call. It is not kept longer, nor while other code may run, which may fork.
@@ -85,11 +87,7 @@ impl<T> Default for PerProcess<T> {
     }
 }
 
-impl<T> fmt::Debug for PerProcess<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PerProcess")
-    }
-}
+opaque!(PerProcess<T>);
 
 impl<T> Drop for Link<T> {
     fn drop(&mut self) {

@@ -21,6 +21,16 @@ pub(crate) fn poll_for<T>(waker: &Waker, poll: impl FnMut(&mut Context<'_>) -> P
     pin!(unconstrained(poll_fn(poll))).poll(&mut Context::from_waker(waker))
 }
 
+/// Runs `body`. Drops it at its current await as soon as `end` completes.
+pub(crate) async fn unless<T, E>(end: impl Future<Output = E>, body: impl Future<Output = T>) -> Result<T, E> {
+    let (mut end, mut body) = (pin!(end), pin!(body));
+    poll_fn(|cx| match end.as_mut().poll(cx) {
+        Poll::Ready(end) => Poll::Ready(Err(end)),
+        Poll::Pending => body.as_mut().poll(cx).map(Ok),
+    })
+    .await
+}
+
 /// Polls `future` once, which fixes a request's position in its connection's order, and returns the rest of it.
 pub(crate) fn begun<T: Send + 'static>(
     mut future: Pin<Box<dyn Future<Output = T> + Send>>,

@@ -23,10 +23,10 @@
 //! - It panics: it is dropped, and must report that in its own drop.
 //! - It is dropped with its runtime: whatever it waits for ends then and wakes it, and the runtime drops it.
 
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::{fmt, mem};
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -34,6 +34,7 @@ use tokio::task::AbortHandle;
 use crate::sys::event_loop::{EventLoop, Resume};
 use crate::sys::mutex::Mutex;
 use crate::sys::task::{Task, spawn_boxed};
+use crate::texts::opaque;
 
 /// A task that was handed over.
 pub(crate) struct Handover(Arc<Place>);
@@ -78,11 +79,7 @@ impl Handover {
     }
 }
 
-impl fmt::Debug for Handover {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Handover")
-    }
-}
+opaque!(Handover);
 
 impl Place {
     /// Polls the task, which is begun, on this thread.

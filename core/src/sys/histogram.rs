@@ -1,4 +1,4 @@
-//! Histograms: how many observations were at most so large, in plain atomics.
+//! Counts, and histograms: how many observations were at most so large, in plain atomics.
 //!
 //! An observation is two additions. A reader may see one of them without the other.
 
@@ -47,6 +47,24 @@ pub(crate) static RATIO: Bounds = Bounds {
     ],
     parts: 1e6,
 };
+
+/// How often something has happened, or how many there are now.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn subtract(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Counts of observations by size.
 pub(crate) struct Histogram {

@@ -12,6 +12,7 @@ pub(crate) mod current_runtime;
 pub(crate) mod descriptor;
 pub(crate) mod event_loop;
 pub(crate) mod file_version;
+pub(crate) mod followers;
 pub(crate) mod fork;
 pub(crate) mod future;
 pub(crate) mod handover;

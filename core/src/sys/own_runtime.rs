@@ -6,12 +6,12 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::pin;
 use std::thread;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+use crate::sys::future::unless;
 use crate::sys::task::spawn;
 
 /// A thread that runs futures, until this is dropped.
@@ -42,11 +42,8 @@ impl OwnRuntime {
     pub(crate) async fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Option<T> {
         let (mut sender, output) = oneshot::channel();
         spawn(&self.handle, async move {
-            let mut future = pin!(future);
-            tokio::select! {
-                biased;
-                () = sender.closed() => {}
-                output = &mut future => drop(sender.send(output)),
+            if let Ok(output) = unless(sender.closed(), future).await {
+                drop(sender.send(output));
             }
         });
         output.await.ok()

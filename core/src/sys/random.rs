@@ -3,8 +3,9 @@
 //! Every draw comes from the operating system. This process has no generator whose state a fork could copy, so two
 //! processes never draw the same token.
 
-use std::fmt;
 use std::sync::Arc;
+
+use crate::texts::opaque;
 
 /// A source of random bits.
 #[derive(Clone, Debug)]
@@ -49,11 +50,7 @@ pub(crate) struct SimulatedRandom(pub(crate) Arc<Fill>);
 /// Fills the slice it is given.
 pub(crate) type Fill = dyn Fn(&mut [u8]) + Send + Sync;
 
-impl fmt::Debug for SimulatedRandom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SimulatedRandom")
-    }
-}
+opaque!(SimulatedRandom);
 
 #[cfg(test)]
 mod tests {

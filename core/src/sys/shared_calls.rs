@@ -13,7 +13,6 @@
 //! calls of its own.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -22,6 +21,7 @@ use tokio::sync::watch;
 
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::mutex::Mutex;
+use crate::texts::opaque;
 
 /// How long a call may take before another one is begun beside it: as long as a resolver waits for one name server.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -51,11 +51,7 @@ impl<K, T> Default for SharedCalls<K, T> {
     }
 }
 
-impl<K, T> fmt::Debug for SharedCalls<K, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SharedCalls")
-    }
-}
+opaque!(SharedCalls<K, T>);
 
 impl<K: Ord + Clone + Send + 'static, T: Clone + Send + Sync + 'static> SharedCalls<K, T> {
     /// Returns the result of the call for `key`, which `work` makes unless one is under way. `None` if that panics, or the

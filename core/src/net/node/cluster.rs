@@ -5,7 +5,7 @@
 //!
 //! - *none*: no request was sent elsewhere, or failed, since the last map;
 //! - *asking*: one server after the other, the next one when the one before has failed, or was silent for
-//!   [`HEAD_START`]; for [`ONE_MOST`] each;
+//!   [`HEAD_START`](crate::net::dial::HEAD_START); for [`ONE_MOST`] each;
 //! - *proving*: a server may have been promoted. Either slots were moved to it by hand, which loses nothing, or it was
 //!   promoted and may lack the last grants of the primary before. Both are asked which it is;
 //! - *resting*: for a second, if something went wrong again meanwhile.
@@ -21,11 +21,9 @@ pub(crate) mod servers;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -33,18 +31,19 @@ use tokio::sync::Notify;
 use self::servers::ServerAccess;
 use crate::address::{Address, Target};
 use crate::error::Error;
+use crate::net::dial::race;
 use crate::net::failure::Failure;
 use crate::net::progress::Progress;
 use crate::net::tls::Tls;
 use crate::protocol::cluster::{SlotMap, Standing, Told};
 use crate::protocol::place::Place;
-use crate::sys::clock::{Clock, Moment};
+use crate::sys::clock::{Clock, Moment, SharedMoment};
+use crate::sys::followers::Followers;
 use crate::sys::future::{join_all, notified_until};
 use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
-
-/// How long one server is asked alone.
-const HEAD_START: Duration = Duration::from_millis(250);
+use crate::sys::task::Task;
+use crate::texts::opaque;
 
 /// The time for one server's answer, with its connection.
 const ONE_MOST: Duration = Duration::from_secs(2);
@@ -57,9 +56,6 @@ const REST: Duration = Duration::from_secs(1);
 
 /// The age of a map that is asked for again.
 const OLD: Duration = Duration::from_secs(60);
-
-/// A task of any kind.
-type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Something that uses the map. Called by the background, outside of every lock.
 pub(crate) trait Follower: fmt::Debug + Send + Sync {
@@ -79,10 +75,11 @@ pub(crate) struct Cluster {
     is_asking: AtomicBool,
     /// Whether another map is wanted after the one that is asked for.
     is_wanted: AtomicBool,
-    /// When the last map came, in nanoseconds.
-    mapped: AtomicU64,
+    /// When the last map came.
+    mapped: SharedMoment,
     /// Notified when an asking ends.
     changed: Notify,
+    followers: Followers<dyn Follower>,
 }
 
 #[derive(Debug, Default)]
@@ -98,7 +95,6 @@ struct State {
     named: Option<Place>,
     /// The server with which something is wrong, which is asked last.
     doubted: Option<Place>,
-    followers: Vec<Weak<dyn Follower>>,
 }
 
 impl Cluster {
@@ -122,21 +118,20 @@ impl Cluster {
             state: Mutex::default(),
             is_asking: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
-            mapped: AtomicU64::new(0),
+            mapped: SharedMoment::default(),
             changed: Notify::new(),
+            followers: Followers::default(),
         }))
     }
 
     /// Tells `follower` of every change from now on.
     pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
-        let followers = &mut self.state.lock().followers;
-        followers.retain(|follower| follower.strong_count() > 0);
-        followers.push(follower);
+        self.followers.add(follower);
     }
 
     /// Returns the primary of `slot`; `None` if none is known. A use, which has an old map asked for again.
     pub(crate) fn primary(self: &Arc<Self>, slot: u16) -> Option<Place> {
-        let mapped = Moment::from_nanos(self.mapped.load(Ordering::Relaxed));
+        let mapped = self.mapped.get();
         if mapped != Moment::default() && self.clock.now() >= mapped.after(OLD) {
             self.ask_soon();
         }
@@ -204,8 +199,7 @@ impl Cluster {
     }
 
     fn tell_followers(&self) {
-        let followers = self.state.lock().followers.clone();
-        followers.iter().filter_map(Weak::upgrade).for_each(Follower::changed);
+        self.followers.all().into_iter().for_each(Follower::changed);
     }
 
     /// Asks for the map in the background, at most once a second.
@@ -261,7 +255,7 @@ impl Cluster {
             state.teller = Some(teller);
             state.map.replace(&told, self.clock.now())
         };
-        self.mapped.store(self.clock.now().nanos(), Ordering::Relaxed);
+        self.mapped.set(self.clock.now());
         if is_news {
             self.tell_followers();
         }
@@ -290,18 +284,14 @@ impl Cluster {
             std::iter::once(place).chain(formers).map(|place| self.servers.standing(place, &self.clock)).collect();
         let Some(answers) = self.clock.timeout(PROOF_MOST, pin!(join_all(asked))).await else { return false };
         let Some((Ok(now), formers)) = answers.split_first() else { return false };
-        let (known, at) = (Moment::from_nanos(self.mapped.load(Ordering::Relaxed)), self.clock.now());
+        let (known, at) = (self.mapped.get(), self.clock.now());
         let still_has =
             |former: &Result<Standing, Failure>| former.as_ref().is_ok_and(|former| former.is_kept(now, known, at));
         !formers.is_empty() && formers.iter().all(still_has)
     }
 }
 
-impl fmt::Debug for Cluster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("address", &self.address).finish_non_exhaustive()
-    }
-}
+opaque!(Cluster);
 
 /// The task that asks.
 struct Inquiry {
@@ -350,47 +340,22 @@ impl Drop for Inquiry {
     }
 }
 
-/// The asking of one server.
-type Asking<'a> = Pin<Box<dyn Future<Output = Result<(Place, Vec<Told>), Failure>> + Send + 'a>>;
-
 impl Cluster {
     /// Asks one server after the other for the map, until one tells it.
     async fn ask(&self, candidates: Vec<Place>) -> Result<(Place, Vec<Told>), Failure> {
-        let mut candidates = candidates.into_iter();
-        let (mut asked, mut said): (Vec<Asking<'_>>, Vec<String>) = (Vec::new(), Vec::new());
-        let mut own = None;
-        loop {
-            match candidates.next() {
-                Some(place) => asked.push(Box::pin(self.ask_one(place))),
-                None if asked.is_empty() => break,
-                None => {}
+        let asked = candidates.into_iter().map(|place| self.ask_one(place));
+        race(asked, &self.clock).await.map_err(|failures| {
+            // Whoever has wrong rights, logins or certificates has to know that, and not that another server is down. To
+            // clients that have others, it is not a failure of the cluster.
+            let is_own =
+                |failure: &&Failure| matches!(failure, Failure::Forbidden(_) | Failure::NoLogin(_) | Failure::Tls(_));
+            if let Some(own) = failures.iter().find(is_own) {
+                return own.clone();
             }
-            let until = if candidates.len() == 0 { Moment::NEVER } else { self.clock.now().after(HEAD_START) };
-            let first = poll_fn(|cx| {
-                for index in 0..asked.len() {
-                    if let Poll::Ready(told) = asked[index].as_mut().poll(cx) {
-                        drop(asked.remove(index));
-                        return Poll::Ready(told);
-                    }
-                }
-                Poll::Pending
-            });
-            match self.clock.timeout_at(until, first).await {
-                Some(Ok(told)) => return Ok(told),
-                Some(Err(failure)) => {
-                    said.push(failure.to_string());
-                    let is_own = matches!(failure, Failure::Forbidden(_) | Failure::NoLogin(_) | Failure::Tls(_));
-                    own = own.or_else(|| is_own.then_some(failure));
-                }
-                None => {}
-            }
-        }
-        // Whoever has wrong rights, logins or certificates has to know that, and not that another server is down. To
-        // clients that have others, it is not a failure of the cluster.
-        Err(own.unwrap_or_else(|| {
+            let mut said: Vec<_> = failures.iter().map(ToString::to_string).collect();
             said.dedup();
             Failure::Unreachable(format!("the servers of the cluster do not tell its map: {}", said.join(", ")).into())
-        }))
+        })
     }
 
     async fn ask_one(&self, place: Place) -> Result<(Place, Vec<Told>), Failure> {

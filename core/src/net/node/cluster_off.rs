@@ -1,8 +1,7 @@
 //! Clusters in a build without the feature `cluster`: there are none, and no address lists one.
 
 use std::fmt;
-use std::future::{Future, Ready};
-use std::pin::Pin;
+use std::future::Ready;
 use std::sync::{Arc, Weak};
 
 use self::servers::ServerAccess;
@@ -13,8 +12,7 @@ use crate::net::failure::Failure;
 use crate::net::tls::Tls;
 use crate::protocol::place::Place;
 use crate::sys::clock::Clock;
-
-type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+use crate::sys::task::Task;
 
 pub(crate) trait Follower: fmt::Debug + Send + Sync {
     fn changed(self: Arc<Self>);

@@ -23,7 +23,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -32,7 +31,8 @@ use super::traffic::Traffic;
 use crate::address::Target;
 use crate::net::node::identity::{Identity, Lacks, ServerInfo, differs};
 use crate::protocol::quorum;
-use crate::sys::clock::Moment;
+use crate::sys::clock::{Moment, SharedMoment};
+use crate::sys::followers::Followers;
 use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
 
@@ -51,22 +51,24 @@ const UP_FOR: Duration = Duration::from_secs(60);
 pub(crate) struct Endpoints(Mutex<BTreeMap<Target, Arc<Endpoint>>>);
 
 /// The knowledge about one endpoint.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Endpoint {
     /// The pace of all connects from this process.
     pub(crate) pace: Pace,
     pub(crate) traffic: Arc<Traffic>,
     /// Whether a server may outlive its clients here. A store in memory does not.
     lasting: bool,
-    /// When a node set last began or ceased to name it, in nanoseconds.
-    named: AtomicU64,
-    /// In nanoseconds.
-    last_answer: AtomicU64,
-    /// When it last missed a vote or could not be reached, in nanoseconds.
-    last_miss: AtomicU64,
-    /// When the first call asked that had no time for an answer, in nanoseconds; later than the last answer if it counts.
-    owing_since: AtomicU64,
+    /// When a node set last began or ceased to name it.
+    named: SharedMoment,
+    /// When it answered last; the origin if never.
+    pub(crate) last_answer: SharedMoment,
+    /// When it last missed a vote or could not be reached.
+    pub(crate) last_miss: SharedMoment,
+    /// When the first call asked that had no time for an answer; later than the last answer if it counts.
+    owing_since: SharedMoment,
     state: Mutex<State>,
+    followers: Followers<dyn Follower>,
+    users: Followers<dyn User>,
 }
 
 #[derive(Debug, Default)]
@@ -78,8 +80,6 @@ struct State {
     is_moved: bool,
     /// What was said to be lacking.
     said: Lacks,
-    followers: Vec<Weak<dyn Follower>>,
-    users: Vec<Weak<dyn User>>,
 }
 
 /// The facts behind a vote.
@@ -157,70 +157,38 @@ fn is_named(endpoint: &Arc<Endpoint>) -> bool {
 
 impl Endpoint {
     fn new(lasting: bool, now: Moment) -> Self {
-        Self {
-            pace: Pace::default(),
-            traffic: Arc::default(),
-            lasting,
-            named: AtomicU64::new(now.nanos()),
-            last_answer: AtomicU64::new(0),
-            last_miss: AtomicU64::new(0),
-            owing_since: AtomicU64::new(0),
-            state: Mutex::default(),
-        }
+        Self { lasting, named: SharedMoment::new(now), ..Self::default() }
     }
 
     /// Records that a node set begins or ceases to name it.
     pub(crate) fn named(&self, now: Moment) {
-        self.named.store(now.nanos(), Ordering::Relaxed);
-    }
-
-    /// Records an answer.
-    pub(crate) fn heard(&self, now: Moment) {
-        self.last_answer.store(now.nanos(), Ordering::Relaxed);
+        self.named.set(now);
     }
 
     /// Returns whether it answered when it was asked last; `None` if that was too long ago.
     pub(crate) fn is_up(&self, now: Moment) -> Option<bool> {
-        let (answer, miss) = (self.last_answer(), self.last_miss());
+        let (answer, miss) = (self.last_answer.get(), self.last_miss.get());
         let last = answer.max(miss);
         (last != Moment::default() && now.since(last) < UP_FOR).then_some(answer > miss)
     }
 
-    /// Returns when it answered last; the origin if never.
-    pub(crate) fn last_answer(&self) -> Moment {
-        Moment::from_nanos(self.last_answer.load(Ordering::Relaxed))
-    }
-
-    /// Records that it did not answer in time, or could not be reached.
-    pub(crate) fn missed(&self, now: Moment) {
-        self.last_miss.store(now.nanos(), Ordering::Relaxed);
-    }
-
     /// Records that a call which asked at that time ended before an answer was due.
     pub(crate) fn cut_short(&self, asked: Moment) {
-        let last = self.last_answer();
-        if last < asked && self.owing_since() <= last {
-            self.owing_since.store(asked.nanos(), Ordering::Relaxed);
+        let last = self.last_answer.get();
+        if last < asked && self.owing_since.get() <= last {
+            self.owing_since.set(asked);
         }
     }
 
     /// Returns whether it answers, as far as the process knows: it has answered, no call has seen it fail since, and those
     /// that had no time for an answer began to ask less than `limit` ago.
     pub(crate) fn is_answering(&self, now: Moment, limit: Duration) -> bool {
-        let (last, owing) = (self.last_answer(), self.owing_since());
-        last != Moment::default() && self.last_miss() <= last && (owing <= last || now < owing.after(limit))
-    }
-
-    fn last_miss(&self) -> Moment {
-        Moment::from_nanos(self.last_miss.load(Ordering::Relaxed))
-    }
-
-    fn owing_since(&self) -> Moment {
-        Moment::from_nanos(self.owing_since.load(Ordering::Relaxed))
+        let (last, owing) = (self.last_answer.get(), self.owing_since.get());
+        last != Moment::default() && self.last_miss.get() <= last && (owing <= last || now < owing.after(limit))
     }
 
     fn last_use(&self) -> Moment {
-        self.last_answer().max(Moment::from_nanos(self.named.load(Ordering::Relaxed)))
+        self.last_answer.get().max(self.named.get())
     }
 
     /// Returns whether it reported its identity.
@@ -239,66 +207,57 @@ impl Endpoint {
 
     /// Lets `follower` look whenever the facts have changed. The caller makes the first look after this.
     pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
-        let followers = &mut self.state.lock().followers;
-        followers.retain(|follower| follower.strong_count() > 0);
-        followers.push(follower);
+        self.followers.add(follower);
     }
 
     /// Has `user` renounce its connections whenever new ones lead to another server.
     pub(crate) fn used_by(&self, user: Weak<dyn User>) {
-        let users = &mut self.state.lock().users;
-        users.retain(|user| user.strong_count() > 0);
-        users.push(user);
+        self.users.add(user);
     }
 
     /// Has all users renounce their connections made before `since`: a later one leads to another server.
     pub(crate) fn replaced(&self, since: Moment) {
-        let users = self.state.lock().users.clone();
-        for user in users.iter().filter_map(Weak::upgrade) {
-            user.replaced(self, since);
-        }
+        self.users.all().iter().for_each(|user| user.replaced(self, since));
     }
 
     /// Records what the server tells on a connection on which it told its identity before. Remarks if grants may have been
     /// forgotten since; all followers have looked then when this returns.
     pub(crate) fn record_identity(&self, identity: &Identity, now: Moment) -> Option<Remarks> {
-        let followers = {
+        {
             let mut state = self.state.lock();
             // A connection to the server before may still be in use.
             if state.is_moved || !state.facts.take(identity, Duration::ZERO, now, now) {
                 return None;
             }
-            state.followers.clone()
-        };
-        for follower in followers.iter().filter_map(Weak::upgrade) {
-            follower.look();
         }
+        self.tell_followers();
         Some(Remarks { is_changed: true, ..Remarks::default() })
     }
 
     /// Records that another server came into its place `at` a time: what the one before granted may be forgotten. All
     /// followers have looked when this returns.
     pub(crate) fn moved(&self, at: Moment) {
-        let followers = {
+        {
             let mut state = self.state.lock();
             // A new node set tells of a move again.
             if state.facts.changed_at >= Some(at) {
                 return;
             }
             (state.is_moved, state.facts.changed_at) = (true, Some(at));
-            state.followers.clone()
-        };
-        for follower in followers.iter().filter_map(Weak::upgrade) {
-            follower.look();
         }
+        self.tell_followers();
+    }
+
+    fn tell_followers(&self) {
+        self.followers.all().iter().for_each(|follower| follower.look());
     }
 
     /// Records the server info of a new connection. If that changes the facts, all followers have looked at them before
     /// this returns.
     pub(crate) fn record_info(&self, server_info: &ServerInfo, now: Moment) -> Remarks {
-        let last_answer = self.last_answer();
+        let last_answer = self.last_answer.get();
         self.traffic.connected(server_info.evicts.is_some());
-        let (remarks, followers) = {
+        let (remarks, is_news) = {
             let mut state = self.state.lock();
             let before = state.facts.clone();
             let is_changed = if mem::take(&mut state.is_moved) {
@@ -322,12 +281,10 @@ impl Endpoint {
             };
             state.has_warned_of_eviction |= server_info.evicts.is_some();
             state.said = state.said.union(server_info.lacks);
-            let is_news = state.facts != before;
-            let followers = if is_news { state.followers.clone() } else { Vec::new() };
-            (remarks, followers)
+            (remarks, state.facts != before)
         };
-        for follower in followers.iter().filter_map(Weak::upgrade) {
-            follower.look();
+        if is_news {
+            self.tell_followers();
         }
         remarks
     }
@@ -406,17 +363,17 @@ mod tests {
         let endpoint = Endpoint::new(true, ms(0));
         let answers = |now| endpoint.is_answering(ms(now), limit);
         assert!(!answers(0), "it has never answered");
-        endpoint.heard(ms(10));
+        endpoint.last_answer.set(ms(10));
         endpoint.cut_short(ms(20));
         endpoint.cut_short(ms(400));
         assert!(answers(519) && !answers(520), "the first call counts");
-        endpoint.heard(ms(530));
+        endpoint.last_answer.set(ms(530));
         assert!(answers(60_000), "no call was cut short since");
         endpoint.cut_short(ms(529));
         assert!(answers(60_000), "it asked before the answer");
-        endpoint.missed(ms(70_000));
+        endpoint.last_miss.set(ms(70_000));
         assert!(!answers(70_000));
-        endpoint.heard(ms(70_001));
+        endpoint.last_answer.set(ms(70_001));
         assert!(answers(70_001));
     }
 
@@ -475,11 +432,11 @@ mod tests {
     fn whether_it_is_up_is_not_known_before_it_was_asked_and_a_minute_after() {
         let (endpoint, minute) = (Endpoint::new(true, at(0)), Duration::from_secs(60));
         assert_eq!(endpoint.is_up(at(0)), None);
-        endpoint.heard(at(1));
+        endpoint.last_answer.set(at(1));
         assert_eq!([endpoint.is_up(at(1)), endpoint.is_up(at(1).after(minute))], [Some(true), None]);
-        endpoint.missed(at(2));
+        endpoint.last_miss.set(at(2));
         assert_eq!([endpoint.is_up(at(2)), endpoint.is_up(at(2).after(minute))], [Some(false), None]);
-        endpoint.heard(at(3));
+        endpoint.last_answer.set(at(3));
         assert_eq!(endpoint.is_up(at(3)), Some(true));
     }
 
@@ -495,7 +452,7 @@ mod tests {
         for (name, now, expected) in cases {
             let endpoint = Endpoint::new(true, at(0));
             drop(endpoint.record_info(&told(master("1", "a", false), false), at(1)));
-            endpoint.heard(at(2));
+            endpoint.last_answer.set(at(2));
             drop(endpoint.record_info(&ServerInfo { uptime: HOUR * 6, ..told(now, false) }, at(9)));
             assert_eq!(endpoint.facts().changed_at, Some(expected), "{name}");
         }
@@ -526,7 +483,7 @@ mod tests {
             endpoint.facts().changed_at
         };
         assert_eq!(meet(master("1", "a", false), 1, 1), None);
-        endpoint.heard(at(2));
+        endpoint.last_answer.set(at(2));
         endpoint.moved(at(9));
         assert_eq!(endpoint.facts().changed_at, Some(at(9)));
         assert_eq!(meet(master("2", "a", false), 6, 10), Some(at(9)), "it started after the last answer");
@@ -553,7 +510,7 @@ mod tests {
         };
         meets(&|_| ());
         assert!(is_known(33) && !is_known(34), "a day after it was named");
-        meets(&|endpoint| endpoint.heard(at(12)));
+        meets(&|endpoint| endpoint.last_answer.set(at(12)));
         assert!(is_known(35) && !is_known(36), "a day after its last answer");
         meets(&|endpoint| {
             assert!(is_known(1_000), "for as long as a set names it");

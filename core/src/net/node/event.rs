@@ -1,7 +1,8 @@
 //! What a node reports unasked, and who receives it.
 
-use std::fmt;
 use std::sync::Arc;
+
+use crate::texts::opaque;
 
 /// A node's unsolicited report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +45,4 @@ impl EventSink {
     }
 }
 
-impl fmt::Debug for EventSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventSink").field("tracks", &self.tracks).finish_non_exhaustive()
-    }
-}
+opaque!(EventSink);

@@ -70,7 +70,7 @@ impl Health {
 
     /// Records an answer of `node`. Returns whether it was unresponsive.
     pub(crate) fn record_reply(&self, node: usize, now: Moment) -> bool {
-        self.endpoints[node].heard(now);
+        self.endpoints[node].last_answer.set(now);
         let bit = 1 << node;
         let was_unresponsive = self.unresponsive.load(Ordering::Relaxed) & bit != 0;
         if was_unresponsive {
@@ -83,8 +83,8 @@ impl Health {
     /// Returns whether `node`, whose answer is due since `owing`, gave none for longer than `limit` before the last
     /// answer of any node.
     pub(crate) fn is_lagging(&self, node: usize, owing: Moment, limit: Duration) -> bool {
-        let last = self.endpoints.iter().map(|endpoint| endpoint.last_answer()).max().unwrap_or_default();
-        owing.max(self.endpoints[node].last_answer()).after(limit) < last
+        let last = self.endpoints.iter().map(|endpoint| endpoint.last_answer.get()).max().unwrap_or_default();
+        owing.max(self.endpoints[node].last_answer.get()).after(limit) < last
     }
 
     /// Records that `node` missed a vote.
@@ -103,7 +103,7 @@ impl Health {
 
     /// Records that `node` did not answer in time, or could not be reached.
     pub(crate) fn record_miss(&self, node: usize) {
-        self.endpoints[node].missed(self.clock.now());
+        self.endpoints[node].last_miss.set(self.clock.now());
     }
 
     /// Records that a call which asked at that time ended before the nodes' answers were due.

@@ -4,7 +4,6 @@
 //! is deleted. It stays inside of a [`Proof`], which is not shown. What may interrupt them: the caller's limit; what was
 //! written is then executed unread.
 
-use std::fmt;
 use std::sync::Arc;
 
 use redis::{Cmd, Value};
@@ -18,6 +17,7 @@ use crate::net::node::way::Eval;
 use crate::protocol::request::{Action, KeyState, Keys, Reply, Request, WAITING_MAX};
 use crate::protocol::token::Token;
 use crate::protocol::value;
+use crate::texts::opaque;
 
 /// A part of a node's keys, and where the next part begins.
 #[derive(Debug)]
@@ -51,11 +51,7 @@ pub(crate) enum Proof {
     Value(Box<[u8]>),
 }
 
-impl fmt::Debug for Proof {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Proof(hidden)")
-    }
-}
+opaque!(Proof);
 
 impl Proof {
     fn as_bytes(&self) -> &[u8] {

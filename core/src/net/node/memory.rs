@@ -212,24 +212,14 @@ impl Store {
         level: u64,
         (ttl, fence_ttl): (Duration, Duration),
     ) -> Reply {
-        let (mut absent, mut most, mut values) = (false, 0, Vec::new());
-        for keys in request.keys.each() {
-            let Some(entry) = self.keys.get(&*keys.lock) else {
-                absent = true;
-                continue;
-            };
-            let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
-            let granted = [former, &request.token].into_iter().find_map(|token| granted(value, token));
-            let Some(granted) = granted else {
-                return Reply::Foreign(parsed(&entry.value).and_then(|value| value.label));
-            };
-            most = most.max(granted);
-            values.push((keys, [request.token.as_bytes(), &value[Token::LEN..]].concat()));
-        }
-        if absent {
-            return Reply::Absent;
-        }
-        for (keys, value) in values {
+        let held = match self.held_by(request, &[former, &request.token]) {
+            Ok(held) => held,
+            Err(reply) => return reply,
+        };
+        let most = held.iter().map(|(_, granted)| *granted).max().unwrap_or(0);
+        let values: Vec<_> =
+            held.into_iter().map(|(value, _)| [request.token.as_bytes(), &value[Token::LEN..]].concat()).collect();
+        for (keys, value) in request.keys.each().zip(values) {
             self.lengthen(now, &keys.lock, ttl, true);
             self.lengthen(now, &keys.fence, fence_ttl, false);
             if let Some(entry) = self.keys.get_mut(&*keys.lock) {
@@ -237,6 +227,28 @@ impl Store {
             }
         }
         if most > level { Reply::Ahead(most) } else { Reply::Extended }
+    }
+
+    /// Returns the value of every lock with the fence that one of these tokens was granted, or what is told if one is not
+    /// theirs.
+    fn held_by(&self, request: &Request, tokens: &[&Token]) -> Result<Vec<(&[u8], u64)>, Reply> {
+        let (mut held, mut is_absent) = (Vec::new(), false);
+        for keys in request.keys.each() {
+            match self.keys.get(&*keys.lock).map(|entry| &entry.value) {
+                None => is_absent = true,
+                Some(Content::Text(value)) => {
+                    let granted = tokens.iter().find_map(|token| granted(value, token));
+                    held.push((&**value, granted.ok_or_else(|| self.foreign(&keys.lock))?));
+                }
+                Some(_) => return Err(Reply::Foreign(None)),
+            }
+        }
+        if is_absent { Err(Reply::Absent) } else { Ok(held) }
+    }
+
+    /// Returns what is told of a lock that is another's.
+    fn foreign(&self, lock: &[u8]) -> Reply {
+        Reply::Foreign(self.keys.get(lock).and_then(|entry| parsed(&entry.value)?.label))
     }
 
     fn seen(&self, now: u64, keys: &Keys, asks: bool) -> Reply {

@@ -1,7 +1,6 @@
 //! One node: one endpoint, one vote. Defines how a node is connected to and asked. The kinds of nodes are in the files
 //! beside this one.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::address::{Address, Target};
@@ -11,6 +10,7 @@ use crate::net::logins::Logins;
 use crate::net::progress::{Phase, Progress};
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::sys::clock::Clock;
+use crate::texts::opaque;
 
 #[cfg_attr(not(feature = "cluster"), path = "cluster_off.rs")]
 pub(crate) mod cluster;
@@ -260,8 +260,4 @@ impl Connection {
     }
 }
 
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Connection")
-    }
-}
+opaque!(Connection);

@@ -10,7 +10,7 @@
 //! also after a hang-up instead of the first answer: some proxies hang up on what they do not know.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::{Cmd, RedisWrite, Value};
 
@@ -21,7 +21,7 @@ use super::setup::AGAIN;
 use crate::net::failure::Failure;
 use crate::protocol::request::{Keys, Reply, WAITING_MAX};
 use crate::protocol::token::Token;
-use crate::sys::clock::Moment;
+use crate::sys::clock::{Moment, SharedMoment};
 
 /// The command of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +35,14 @@ pub(super) struct NativeDelete {
     command: Option<Comparing>,
     is_left_out: AtomicBool,
     is_answered: AtomicBool,
-    /// From when on the node's next connections use it, in nanoseconds.
-    from: Arc<AtomicU64>,
+    /// From when on the node's next connections use it.
+    from: Arc<SharedMoment>,
 }
 
 impl NativeDelete {
     /// Prepares for a connection that is made `now`, to a server with this answer to INFO.
-    pub(super) fn new(from: &Arc<AtomicU64>, info: Option<&str>, now: Moment) -> Self {
-        let command = info.and_then(command_of).filter(|_| from.load(Ordering::Relaxed) <= now.nanos());
+    pub(super) fn new(from: &Arc<SharedMoment>, info: Option<&str>, now: Moment) -> Self {
+        let command = info.and_then(command_of).filter(|_| from.get() <= now);
         Self { command, is_left_out: AtomicBool::default(), is_answered: AtomicBool::default(), from: Arc::clone(from) }
     }
 
@@ -76,7 +76,7 @@ impl NativeDelete {
 
     fn leave_out(&self, now: Moment) {
         self.is_left_out.store(true, Ordering::Relaxed);
-        self.from.store(now.after(AGAIN).nanos(), Ordering::Relaxed);
+        self.from.set(now.after(AGAIN));
     }
 }
 

@@ -9,7 +9,6 @@
 //! its own, else the login; the database, INFO, CLIENT TRACKING, CLIENT SETINFO. The optional commands may be refused,
 //! on this connection, or left out because a server hangs up on them; see [`Setup`].
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -24,7 +23,7 @@ use super::pipeline::{Answer, Pipeline, Unasked};
 use super::refusal::{Offence, accepted, during_setup, greeted, is_full, is_unknown, is_unwanted};
 use super::scripts::{ScriptId, command, reply, text};
 use super::sentinels::Sentinels;
-use super::setup::{self, Hashes, Plan, Setup, authentication};
+use super::setup::{self, Hashes, Plan, Setup, authentication, command_of};
 use crate::address::{Address, Target};
 use crate::credentials::{Login, Secret};
 use crate::error::Error;
@@ -39,11 +38,12 @@ use crate::net::tls::Tls;
 use crate::protocol::certificate::Validity;
 use crate::protocol::place::Place;
 use crate::protocol::request::{Action, Reply, Request};
-use crate::sys::clock::{Clock, Moment};
+use crate::sys::clock::{Clock, Moment, SharedMoment};
 use crate::sys::future::{begun, join_all};
 use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
 use crate::sys::task::spawn;
+use crate::texts::opaque;
 
 /// How long the answer to a login on a live connection is awaited. Without a limit, a silent server would keep a
 /// connection that was discarded.
@@ -63,8 +63,8 @@ pub(crate) struct RedisNode {
     hearing_setup: Mutex<Setup>,
     plain_setup: Mutex<Setup>,
     hashes: Arc<Mutex<Hashes>>,
-    /// From when on new connections use the native delete, in nanoseconds.
-    native_delete_from: Arc<AtomicU64>,
+    /// From when on new connections use the native delete.
+    native_delete_from: Arc<SharedMoment>,
 }
 
 /// The way to a node's server.
@@ -117,12 +117,8 @@ fn dialer_to(
     Ok(dialer)
 }
 
-impl fmt::Debug for RedisNode {
-    /// Hides user names, unlike the crate's own.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RedisNode")
-    }
-}
+// Hides user names, unlike the crate's own.
+opaque!(RedisNode);
 
 impl RedisNode {
     /// Makes a node, and reads the files of its TLS options.
@@ -352,21 +348,20 @@ impl RedisNode {
 /// Returns a connection's first commands: `first`, and then the optional INFO, CLIENT TRACKING and CLIENT SETINFO, in
 /// this order. A command that every server answers replaces an omitted INFO: until then the server may hang up.
 fn opening(first: Vec<Cmd>, plan: Plan, watches: bool) -> Vec<Cmd> {
-    let command = |words: &[&str]| {
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]);
-        command
-    };
     let mut commands = first;
     // With a key, because some proxies send a command by its key, and hang up on others.
-    commands.push(if plan.info { command(&["INFO"]) } else { command(&["EVAL", "return 0", "1", "redlock:fence:"]) });
+    commands.push(if plan.info {
+        command_of(&["INFO"])
+    } else {
+        command_of(&["EVAL", "return 0", "1", "redlock:fence:"])
+    });
     if watches {
         // Without this connection's own changes.
-        commands.push(command(&["CLIENT", "TRACKING", "ON", "NOLOOP"]));
+        commands.push(command_of(&["CLIENT", "TRACKING", "ON", "NOLOOP"]));
     }
     if plan.named {
-        commands.push(command(&["CLIENT", "SETINFO", "LIB-NAME", "redlock"]));
-        commands.push(command(&["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]));
+        commands.push(command_of(&["CLIENT", "SETINFO", "LIB-NAME", "redlock"]));
+        commands.push(command_of(&["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]));
     }
     commands
 }
@@ -453,8 +448,8 @@ struct ConnectionState {
     /// The node's knowledge about EVALSHA.
     hashes: Arc<Mutex<Hashes>>,
     native_delete: NativeDelete,
-    /// When an extension asks again who the server is, in nanoseconds; never if it did not tell.
-    asks_at: AtomicU64,
+    /// When an extension asks again who the server is; never if it did not tell.
+    asks_at: SharedMoment,
     /// What it told then, until somebody takes it.
     told: Mutex<Option<Identity>>,
     clock: Clock,
@@ -470,7 +465,7 @@ impl ConnectionState {
             hashes_known: AtomicBool::new(false),
             hashes: Arc::clone(hashes),
             native_delete,
-            asks_at: AtomicU64::new(if is_told { clock.now().after(TOLD_LASTS) } else { Moment::NEVER }.nanos()),
+            asks_at: SharedMoment::new(if is_told { clock.now().after(TOLD_LASTS) } else { Moment::NEVER }),
             told: Mutex::default(),
             clock: clock.clone(),
         }
@@ -482,9 +477,9 @@ impl ConnectionState {
             return false;
         }
         let now = self.clock.now();
-        let is_due = now.nanos() >= self.asks_at.load(Ordering::Relaxed);
+        let is_due = now >= self.asks_at.get();
         if is_due {
-            self.asks_at.store(now.after(TOLD_LASTS).nanos(), Ordering::Relaxed);
+            self.asks_at.set(now.after(TOLD_LASTS));
         }
         is_due
     }
@@ -547,12 +542,7 @@ impl RedisConnection {
 
     /// Sends commands of words in one write. Each has its own answer, up to where the server hung up.
     pub(super) async fn ask(&self, commands: &[Vec<&str>]) -> Vec<Answer> {
-        let command = |words: &Vec<&str>| {
-            let mut command = redis::cmd(words[0]);
-            command.arg(&words[1..]);
-            command
-        };
-        let commands: Vec<_> = commands.iter().map(command).collect();
+        let commands: Vec<_> = commands.iter().map(|words| command_of(words)).collect();
         self.ask_each(&commands).await
     }
 
@@ -623,8 +613,7 @@ impl RedisConnection {
             let mut answers = Box::pin(ask_all(&self.inner, &[redis::cmd("ASKING"), command])).await;
             answers.pop().unwrap_or(Err(Failure::Closed))
         } else if self.ways.asks_with(request) {
-            let mut info = redis::cmd("INFO");
-            info.arg("replication");
+            let info = command_of(&["INFO", "replication"]);
             // In one write, and answered before the extension is.
             let mut answers = Box::pin(ask_all(&self.inner, &[info, command])).await;
             let answer = answers.pop().unwrap_or(Err(Failure::Closed));
@@ -781,7 +770,7 @@ mod tests {
         };
         let told = async |is_due: bool| {
             if is_due {
-                connection.ways.asks_at.store(0, Ordering::Relaxed);
+                connection.ways.asks_at.set(Moment::default());
             }
             assert_eq!(connection.call(&request, Eval::Sha).await, Ok(Reply::Absent));
             connection.take_told()
@@ -797,7 +786,7 @@ mod tests {
         server.command(&["ACL", "SETUSER", "default", "-info"]);
         let (silent, _) =
             node.connect_as(&login, (&Clock::System, &Progress::default()), now, None, false).await.unwrap();
-        assert_eq!(silent.ways.asks_at.load(Ordering::Relaxed), Moment::NEVER.nanos());
+        assert_eq!(silent.ways.asks_at.get(), Moment::NEVER);
     }
 
     /// A proxy that refuses HELLO may leave the commands behind it unanswered.

@@ -31,7 +31,7 @@ use super::info::{fields_in, owned_fields};
 use super::pipeline::Pipeline;
 use super::refusal::{refusal, unrefused};
 use super::scripts::text;
-use super::setup::authentication;
+use super::setup::{authentication, command_of};
 use super::simulated::answers::SimulatedSentinels;
 use crate::address::{Address, Target, shown};
 use crate::error::Error;
@@ -44,10 +44,12 @@ use crate::protocol::diagnosis::sentinels::{GroupFacts, SentinelFacts};
 use crate::protocol::place::Place;
 use crate::protocol::sentinel::{Primary, Told, primary};
 use crate::sys::clock::{Clock, Moment};
+use crate::sys::followers::Followers;
 use crate::sys::future::{join_all, notified_until};
 use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
-use crate::sys::task::spawn;
+use crate::sys::task::{Task, spawn};
+use crate::texts::opaque;
 
 /// The time for the answers of all sentinels. A later answer counts in the next asking.
 const ANSWER_MOST: Duration = Duration::from_millis(300);
@@ -63,9 +65,6 @@ const REST: Duration = Duration::from_secs(1);
 
 /// How long they are asked after the last request to the node.
 const IDLE: Duration = Duration::from_secs(60);
-
-/// A task of any kind.
-type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A connection to a sentinel.
 type SentinelConnection = Pipeline<Stream>;
@@ -99,6 +98,7 @@ pub(crate) struct Sentinels {
     changed: Notify,
     /// Notified when the next asking is wanted sooner.
     wanted: Notify,
+    followers: Followers<dyn Follower>,
 }
 
 /// The way to ask sentinels.
@@ -134,7 +134,6 @@ struct State {
     failure: Option<Failure>,
     /// When another server was first told to be primary, the last time.
     moved: Option<Moment>,
-    followers: Vec<Weak<dyn Follower>>,
 }
 
 impl Sentinels {
@@ -160,15 +159,14 @@ impl Sentinels {
             used: AtomicU64::new(0),
             changed: Notify::new(),
             wanted: Notify::new(),
+            followers: Followers::default(),
         }))
     }
 
     /// Tells `follower` of every other primary from now on. Returns when the last one came that this process knows of.
     pub(crate) fn follow(&self, follower: Weak<dyn Follower>) -> Option<Moment> {
-        let mut state = self.state.lock();
-        state.followers.retain(|follower| follower.strong_count() > 0);
-        state.followers.push(follower);
-        state.moved
+        self.followers.add(follower);
+        self.state.lock().moved
     }
 
     /// Records a request to the node, so that the sentinels are asked from now on.
@@ -222,8 +220,7 @@ impl Sentinels {
         if self.clock.now() < used.after(IDLE) {
             return true;
         }
-        let followers = self.state.lock().followers.clone();
-        followers.iter().filter_map(Weak::upgrade).any(|follower| follower.holds_locks())
+        self.followers.all().iter().any(|follower| follower.holds_locks())
     }
 
     /// Records what the sentinels told, and tells the followers of another primary.
@@ -235,14 +232,8 @@ impl Sentinels {
         let places = before.zip(now.clone()).map(|(before, now)| (before.place, now.place));
         let moved = places.filter(|(from, to)| from != to);
         if moved.is_some() {
-            let followers = {
-                let mut state = self.state.lock();
-                state.moved = Some(self.clock.now());
-                state.followers.clone()
-            };
-            for follower in followers.iter().filter_map(Weak::upgrade) {
-                follower.moved(self);
-            }
+            self.state.lock().moved = Some(self.clock.now());
+            self.followers.all().into_iter().for_each(|follower| follower.moved(self));
         }
         {
             let mut state = self.state.lock();
@@ -271,11 +262,7 @@ impl Sentinels {
     }
 }
 
-impl fmt::Debug for Sentinels {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sentinels").field("master", &self.master).finish_non_exhaustive()
-    }
-}
+opaque!(Sentinels);
 
 /// The answers of one sentinel, and the connection to keep.
 type One = Result<(Option<SentinelConnection>, Answers), Failure>;
@@ -405,11 +392,7 @@ impl Sentinels {
 /// first one has the new place.
 async fn question(line: &SentinelConnection, login: Option<Cmd>, master: &str) -> Result<Answers, Failure> {
     let has_login = login.is_some();
-    let ask = |subcommand: &str| {
-        let mut command = redis::cmd("SENTINEL");
-        command.arg(subcommand).arg(master);
-        command
-    };
+    let ask = |subcommand: &str| command_of(&["SENTINEL", subcommand, master]);
     let commands: Vec<_> = login.into_iter().chain([ask("GET-MASTER-ADDR-BY-NAME"), ask("MASTER")]).collect();
     let mut answers = join_all(line.ask_all(&commands)).await.into_iter();
     let mut next = || answers.next().unwrap_or(Err(Failure::Closed));

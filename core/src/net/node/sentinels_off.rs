@@ -1,8 +1,7 @@
 //! Sentinels in a build without the feature `sentinel`: there are none, and no address lists any.
 
 use std::fmt;
-use std::future::{Future, Ready};
-use std::pin::Pin;
+use std::future::Ready;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,8 +12,7 @@ use crate::net::failure::Failure;
 use crate::protocol::diagnosis::sentinels::GroupFacts;
 use crate::protocol::place::Place;
 use crate::sys::clock::{Clock, Moment};
-
-type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+use crate::sys::task::Task;
 
 pub(crate) trait Follower: fmt::Debug + Send + Sync {
     fn moved(self: Arc<Self>, sentinels: &Arc<Sentinels>);

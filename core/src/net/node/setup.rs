@@ -152,6 +152,13 @@ impl Hashes {
     }
 }
 
+/// Returns the command of these words.
+pub(super) fn command_of(words: &[&str]) -> Cmd {
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    command
+}
+
 /// Returns the command that logs in; `None` without a password.
 pub(super) fn authentication(login: &Login) -> Option<Cmd> {
     let mut command = redis::cmd("AUTH");

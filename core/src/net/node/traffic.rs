@@ -2,19 +2,19 @@
 //! pending there. The endpoint itself knows when it answered last.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::scripts::ScriptId;
 use crate::protocol::request::Request;
-use crate::sys::histogram::{Histogram, Reading, SECONDS};
+use crate::sys::histogram::{Count, Histogram, Reading, SECONDS};
 
 /// The metrics of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Traffic {
     evicts: AtomicBool,
-    connections: AtomicU64,
-    pending: AtomicU64,
+    pub(crate) connections: Count,
+    pub(crate) pending: Count,
     /// How long each script takes, the way to the server and back included.
     took: [Histogram; ScriptId::COUNT],
 }
@@ -27,8 +27,8 @@ impl Default for Traffic {
     fn default() -> Self {
         Self {
             evicts: AtomicBool::new(false),
-            connections: AtomicU64::new(0),
-            pending: AtomicU64::new(0),
+            connections: Count::default(),
+            pending: Count::default(),
             took: std::array::from_fn(|_| Histogram::new(&SECONDS)),
         }
     }
@@ -37,12 +37,8 @@ impl Default for Traffic {
 impl Traffic {
     /// Records a new connection, and whether the server may evict keys.
     pub(crate) fn connected(&self, evicts: bool) {
-        self.connections.fetch_add(1, Ordering::Relaxed);
+        self.connections.add();
         self.evicts.store(evicts, Ordering::Relaxed);
-    }
-
-    pub(crate) fn connections(&self) -> u64 {
-        self.connections.load(Ordering::Relaxed)
     }
 
     pub(crate) fn evicts(&self) -> bool {
@@ -61,18 +57,14 @@ impl Traffic {
 
     /// Counts one more pending release.
     pub(crate) fn count_pending(self: &Arc<Self>) -> PendingCount {
-        self.pending.fetch_add(1, Ordering::Relaxed);
+        self.pending.add();
         PendingCount(Arc::clone(self))
-    }
-
-    pub(crate) fn pending(&self) -> u64 {
-        self.pending.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for PendingCount {
     fn drop(&mut self) {
-        self.0.pending.fetch_sub(1, Ordering::Relaxed);
+        self.0.pending.subtract();
     }
 }
 
@@ -89,8 +81,8 @@ mod tests {
     fn a_release_is_pending_until_it_is_dropped() {
         let traffic = Arc::new(Traffic::default());
         let counts = [traffic.count_pending(), traffic.count_pending()];
-        assert_eq!(traffic.pending(), 2);
+        assert_eq!(traffic.pending.read(), 2);
         drop(counts);
-        assert_eq!(traffic.pending(), 0);
+        assert_eq!(traffic.pending.read(), 0);
     }
 }

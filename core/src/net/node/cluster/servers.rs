@@ -2,10 +2,9 @@
 //!
 //! What may interrupt a question: it is dropped, which closes its connection. Questions change nothing.
 
-use std::fmt;
 use std::sync::Arc;
 
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::runtime::Handle;
 
 use crate::address::{Address, Target};
@@ -18,7 +17,7 @@ use crate::net::node::info::{former_replid, server_info};
 use crate::net::node::pipeline::{Answer, Pipeline};
 use crate::net::node::refusal::unrefused;
 use crate::net::node::scripts::text;
-use crate::net::node::setup::authentication;
+use crate::net::node::setup::{authentication, command_of};
 use crate::net::node::simulated::answers::SimulatedServers;
 use crate::net::progress::{Phase, Progress};
 use crate::net::tls::Tls;
@@ -26,6 +25,7 @@ use crate::protocol::cluster::{Standing, Told};
 use crate::protocol::place::Place;
 use crate::sys::clock::Clock;
 use crate::sys::future::join_all;
+use crate::texts::opaque;
 
 /// The way to ask the servers of a cluster.
 pub(crate) enum ServerAccess {
@@ -85,11 +85,7 @@ impl ServerAccess {
     }
 }
 
-impl fmt::Debug for ServerAccess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ServerAccess")
-    }
-}
+opaque!(ServerAccess);
 
 /// Redis or Valkey servers.
 pub(crate) struct Dialed {
@@ -117,9 +113,7 @@ impl Dialed {
         let stream: Stream = Dialer::new(target, tls, self.address.keepalive).dial(clock, progress).await?;
         progress.enter(Phase::SetUp);
         let line = Pipeline::open(&Handle::current(), stream, false, Box::new(|_| {}));
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]);
-        let commands: Vec<Cmd> = authentication(&login.login).into_iter().chain([command]).collect();
+        let commands: Vec<_> = authentication(&login.login).into_iter().chain([command_of(words)]).collect();
         let mut answers = join_all(line.ask_all(&commands)).await;
         let last = answers.pop().unwrap_or(Err(Failure::Closed));
         let answer =

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Content, FENCE_MAX, Store, WAITING_MAX, ahead, fence_above, granted, is_of, parsed};
+use super::{Content, FENCE_MAX, Store, WAITING_MAX, ahead, fence_above, granted, is_of};
 use crate::net::failure::Failure;
 use crate::protocol::request::{Keys, Reply, Request, Wants};
 
@@ -73,21 +73,10 @@ impl Store {
         (mine, floor): (u64, Option<u64>),
         (ttl, fence_ttl): (Duration, Duration),
     ) -> Reply {
-        let (mut absent, mut most) = (false, 0);
-        for keys in request.keys.each() {
-            let Some(entry) = self.keys.get(&*keys.lock) else {
-                absent = true;
-                continue;
-            };
-            let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
-            let Some(granted) = granted(value, &request.token) else {
-                return Reply::Foreign(parsed(&entry.value).and_then(|value| value.label));
-            };
-            most = most.max(granted);
-        }
-        if absent {
-            return Reply::Absent;
-        }
+        let most = match self.held_by(request, &[&request.token]) {
+            Ok(held) => held.iter().map(|(_, granted)| *granted).max().unwrap_or(0),
+            Err(reply) => return reply,
+        };
         if most > mine {
             return Reply::Ahead(most);
         }

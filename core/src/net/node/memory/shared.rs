@@ -92,6 +92,15 @@ impl Store {
         entry.period(now).map_or(Found::Anothers, Found::Shared)
     }
 
+    /// Returns the period of a lock that is shared, or what is told of any other.
+    fn period(&self, now: u64, lock: &[u8]) -> Result<Period, Reply> {
+        match self.found(now, lock) {
+            Found::Free => Err(Reply::Absent),
+            Found::Anothers => Err(self.foreign(lock)),
+            Found::Shared(period) => Ok(period),
+        }
+    }
+
     /// Returns the answer if the lock cannot be shared now.
     fn denied(&mut self, now: u64, keys: &Keys, wants: Option<Wants>) -> Option<Reply> {
         let ttl_left = self.ttl_left(now, &keys.lock);
@@ -195,13 +204,9 @@ impl Store {
         (ttl, fence_ttl): (Duration, Duration),
     ) -> Reply {
         let lock = &request.keys.lock;
-        let period = match self.found(now, lock) {
-            Found::Free => return Reply::Absent,
-            Found::Anothers => {
-                let value = self.keys.get(&**lock).and_then(|entry| parsed(&entry.value));
-                return Reply::Foreign(value.and_then(|value| value.label));
-            }
-            Found::Shared(period) => period,
+        let period = match self.period(now, lock) {
+            Ok(period) => period,
+            Err(reply) => return reply,
         };
         let member = request.keys.member(&request.token);
         if !self.owns(lock, period, &member) {
@@ -253,13 +258,9 @@ impl Store {
         (ttl, fence_ttl): (Duration, Duration),
     ) -> Reply {
         let lock = &request.keys.lock;
-        let period = match self.found(now, lock) {
-            Found::Free => return Reply::Absent,
-            Found::Anothers => {
-                let value = self.keys.get(&**lock).and_then(|entry| parsed(&entry.value));
-                return Reply::Foreign(value.and_then(|value| value.label));
-            }
-            Found::Shared(period) => period,
+        let period = match self.period(now, lock) {
+            Ok(period) => period,
+            Err(reply) => return reply,
         };
         let members = [request.keys.member(&request.token), request.keys.member(former)];
         let Some((owners, _)) = self.owners(lock) else { return Reply::Absent };
