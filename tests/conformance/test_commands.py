@@ -121,7 +121,8 @@ def test_group_that_does_not_get_as_far_as_a_command(drivers: Drivers, face: str
         with pytest.raises(LockError) as error:
             client.lock(name).acquire(timeout_ms=3_000)
     says = f"cannot be reached: {says.format(host=host)}: the TLS handshake was not answered"
-    assert [answer for _, answer in error.value.nodes] == [says]
+    ((_, answer),) = error.value.nodes
+    assert answer.startswith(says)
 
 
 @every_language
