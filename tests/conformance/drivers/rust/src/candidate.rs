@@ -46,7 +46,10 @@ impl Candidate {
     /// Campaigns and leads until the end; panics if the body fails. A body that `detaches` first tries to hand its term over.
     pub(crate) async fn run(&self, lingers: bool, detaches: bool) -> Result<Option<u64>, Error> {
         match &self.election {
-            Face::Async(election) => election.run(async |guard: &Guard| self.wait(guard, detaches).await).await,
+            Face::Async(election) => {
+                // It is large.
+                Box::pin(election.run(async |guard: &Guard| self.wait(guard, detaches).await)).await
+            }
             Face::Blocking(election) => {
                 Ok(election.run(|guard: &blocking::Guard| self.poll(guard, lingers, detaches))?.flatten())
             }
