@@ -1,7 +1,7 @@
 # `make help` lists the goals that have `## <group>: <what it does>` beside them. Everything runs as a normal user and
 # writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup build compile demo test test-rust test-model test-planted test-python test-node test-cluster test-sentinel by-hand gate test-all features simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants planted fuzz fuzz-guided dist release clean
+.PHONY: help doctor setup build compile demo test by-hand gate test-all features simulate matrix pythons frameworks interop lint lint-rust lint-others workflows alerts bench peers chaos soak stress mutants planted fuzz fuzz-guided dist release clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -30,8 +30,6 @@ SUITES := --take-turns $(addprefix tests/,conformance examples observing bench d
 TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed \
 	test_hand_over.py::test_a_lock_is_handed_over)
 THREADS := RUST_TEST_THREADS=12
-# Goals that run at a time, each of whose output comes when it has ended (at once, with the make of macOS).
-TOGETHER := $(MAKE) --no-print-directory --silent --keep-going --jobs $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 
 # Everything is always built together: another choice would give dependencies other features and build them again.
 CARGO := cargo build --locked --workspace --lib --bins --examples
@@ -170,32 +168,16 @@ test: ## develop: Run what must pass before each change: formatting, lints, type
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
 	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --silent --jobs 2 lint
-	$(STEP) 'tests in Rust, and a planted fault of the engine' --show -- $(TOGETHER) test-rust test-model test-planted
-	$(STEP) 'tests of the packages for Python and Node' --show -- $(TOGETHER) test-python test-node
+	$(STEP) 'tests in Rust' --show -- env $(THREADS) cargo test --locked --workspace --no-fail-fast
+	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
+	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
 	$(STEP) 'tests over all languages' --show -- $(PYTEST) $(SUITES)
-	$(STEP) 'a cluster, and sentinels' --show -- $(TOGETHER) test-cluster test-sentinel
+	$(STEP) 'a cluster' --show -- $(PYTEST) $(TELLING) --topology cluster
+	$(STEP) 'sentinels' --show -- $(PYTEST) $(TELLING) --topology sentinel
 	$(STEP) 'chaos' --show -- $(BIN)/python tests chaos.chaos --seconds 30 --seed 1
+	$(STEP) 'a planted fault of the engine' --about 90 -- $(BIN)/python tests mutants.planted --sample
 	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)
 	$(TIMES) 900
-
-# The first of these mostly waits, and the others only compute, with what it leaves of the processors.
-test-rust:
-	$(THREADS) cargo test --locked --workspace --exclude redlock-model --no-fail-fast
-
-test-model:
-	nice cargo test --locked --workspace --test model
-
-test-planted:
-	nice $(BIN)/python tests mutants.planted --sample
-
-test-python:
-	$(PYTEST) -n 8 python/tests
-
-test-node:
-	npm --prefix node test
-
-test-cluster test-sentinel:
-	$(PYTEST) -n 6 $(TELLING) --topology $(@:test-%=%)
 
 # As somebody does who does not use this file. Both leave what they have made to the next `make setup`, which replaces it.
 by-hand: ## try: Build the packages as their READMEs say, with `pip install` and `npm run build`, and acquire a lock with each
