@@ -295,7 +295,7 @@ test("wrong values are refused before anything is sent", async () => {
   for (const [credentials, type] of [
     [{ username: "user", password: "S3CR3T" }, "an object"],
     ["S3CR3T", "a string"],
-    [Promise.resolve("S3CR3T"), "an object"],
+    [Promise.resolve("S3CR3T"), "a promise"],
     [true, "a boolean"],
   ]) {
     for (const make of [() => new Redlock(server.url, { credentials }), () => configure(server.url, { credentials })]) {

@@ -196,7 +196,7 @@ export function article(value: unknown): string {
   if (value === null || value === undefined) return String(value);
   if (Array.isArray(value)) return "an array";
   if (typeof value === "string") return value.isWellFormed() ? "a string" : "a string with lone surrogates";
-  if (types.isPromise(value)) return "a promise (await it)";
+  if (types.isPromise(value)) return "a promise";
   if (value instanceof URL) return "a URL object (give its href)";
   return typeof value === "object" ? "an object" : `a ${typeof value}`;
 }
