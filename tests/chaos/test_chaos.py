@@ -156,7 +156,7 @@ def test_the_tally_has_what_metrics_are_compared_with(worker: Worker, tmp_path: 
     won = hand | {"kind": "acquire", "valid_until_ns": 5}
     lost: Json = {"event": "error", "client": "rust-1/0", "at_ns": 9, "code": "lost"}
     lost |= {"message": "", "reason": "deleted"}
-    logged: Json = {"event": "heard", "at_ns": 9, "logger": "redlock.lock", "level": "warn", "code": "lock_lost"}
+    logged: Json = {"event": "heard", "at_ns": 9, "logger": "redlock::lock", "level": "WARN", "code": "lock_lost"}
     told = logged | {"text": PASSWORD}
     lines = [won, hand | {"kind": "lost"}, lost | {"call": "hold"}, lost | {"call": "release"}, told]
     # Only the release finds this one lost. The child's is another process's.

@@ -5,7 +5,6 @@ import { subscribe } from "node:diagnostics_channel";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
-import { setImmediate } from "node:timers/promises";
 import { parseArgs } from "node:util";
 
 // The driver imports the package by its name from inside of it, so its own `exports` choose the file.
@@ -52,8 +51,6 @@ const ops = {
     } catch (error) {
       if (error === abort.signal.reason) return { cancelled: true };
       throw error;
-    } finally {
-      cancels.delete(id);
     }
     return { acquired: true, ...state(locks.get(lock)) };
   },
@@ -89,9 +86,8 @@ const ops = {
   async wait_lost({ lock, limit_ms }) {
     const { signal } = locks.get(lock);
     await new Promise((resolve) => {
-      const tell = () => resolve(clearTimeout(limit));
-      const limit = setTimeout(() => resolve(signal.removeEventListener("abort", tell)), signal.aborted ? 0 : limit_ms);
-      signal.addEventListener("abort", tell, { once: true });
+      const limit = setTimeout(resolve, signal.aborted ? 0 : limit_ms);
+      signal.addEventListener("abort", () => resolve(clearTimeout(limit)), { once: true });
     });
     return { lost: signal.aborted ? described(signal.reason) : null, told_ns: now() };
   },
@@ -118,8 +114,6 @@ const ops = {
     } catch (error) {
       if (error === abort.signal.reason) return { cancelled: true };
       throw error;
-    } finally {
-      cancels.delete(id);
     }
   },
   async break_lock({ client, name, slot }) {
@@ -134,7 +128,6 @@ const ops = {
   },
   terms({ election }) {
     const candidate = candidates.get(election);
-    candidate.look();
     return { terms: candidate.terms, stopped: candidate.election.stopped };
   },
   end_term({ election, fail }) {
@@ -163,19 +156,8 @@ const ops = {
     return { events: heard.splice(0) };
   },
   cancel({ call }) {
-    cancels.get(call)?.abort();
+    cancels.get(call).abort();
     return {};
-  },
-  forget({ handle }) {
-    for (const kept of [locks, candidates, clients]) kept.delete(handle);
-    return {};
-  },
-  async live() {
-    // Objects that a finalizer releases are gone a turn later.
-    globalThis.gc();
-    await setImmediate();
-    globalThis.gc();
-    return { live: process.memoryUsage().heapUsed };
   },
   server() {
     const server = new MemoryServer();
@@ -216,8 +198,6 @@ const DETACHED_MS = 60_000;
 /** A candidate of an election, whose body lasts until the test ends it. */
 class Candidate {
   terms = [];
-  /** That of the present term. */
-  #lock;
 
   constructor(election) {
     this.election = election;
@@ -233,19 +213,9 @@ class Candidate {
     }
   }
 
-  /** Notes until when the present term is valid, or that it is lost. */
-  look() {
-    const term = this.terms.at(-1);
-    const read_ns = now();
-    if (this.#lock?.held) term.valid_until_ns = read_ns + this.#lock.remaining * 1e6;
-    else if (this.#lock?.signal.aborted) term.lost = described(this.#lock.signal.reason);
-  }
-
   async #body(signal, lock, lingers, detaches) {
-    const term = { fence: lock.fence, began_ns: now(), over_ns: null, how: null, lost: null };
+    const term = { fence: lock.fence, began_ns: now(), over_ns: null, how: null };
     this.terms.push(term);
-    this.#lock = lock;
-    this.look();
     const ended = new Promise((resolve) => {
       this.end = (fail) => resolve(fail ? "failed" : "returned");
     });
@@ -255,8 +225,6 @@ class Candidate {
     });
     if (detaches) term.detach = await lock.detach(DETACHED_MS).catch(({ code }) => code);
     const how = await Promise.race([ended, cut]);
-    this.look();
-    this.#lock = undefined;
     Object.assign(term, { over_ns: now(), how });
     if (how === "cut" && lingers) await ended;
     if (how === "failed") throw new BodyError();

@@ -5,15 +5,14 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread::sleep;
 use std::time::Duration;
 
-use face::{Election, Face, GuardRef};
+use face::{Election, Face};
 use redlock::{DetachedLock, Error, Guard, blocking};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tokio::time::timeout;
 
-use crate::json::{described, now_ns};
+use crate::json::now_ns;
 
-/// How often a body looks whether it leads.
+/// How often the body of the blocking face looks whether it leads.
 const POLL: Duration = Duration::from_millis(5);
 
 /// The ttl of a detached term.
@@ -58,7 +57,7 @@ impl Candidate {
 
     /// The body of the async face.
     async fn wait(&self, guard: &Guard, detaches: bool) -> u64 {
-        let term = self.begin(Face::Async(guard));
+        let term = self.begin(guard.fence());
         if detaches {
             term.detached(guard.detach_for(DETACHED).await);
         }
@@ -66,14 +65,13 @@ impl Candidate {
             if let Some(fails) = self.take_end() {
                 return term.over(fails);
             }
-            let _ = timeout(POLL, self.ended.notified()).await;
-            term.look();
+            self.ended.notified().await;
         }
     }
 
     /// The body of the blocking face, which nothing ends from outside.
     fn poll(&self, guard: &blocking::Guard, lingers: bool, detaches: bool) -> Option<u64> {
-        let term = self.begin(Face::Blocking(guard));
+        let term = self.begin(guard.fence());
         if detaches {
             term.detached(guard.detach_for(DETACHED));
         }
@@ -82,7 +80,6 @@ impl Candidate {
                 return Some(term.over(fails));
             }
             drop(guard.wait_lost(POLL));
-            term.look();
         }
         drop(term);
         while lingers && self.take_end().is_none() {
@@ -91,14 +88,10 @@ impl Candidate {
         None
     }
 
-    fn begin<'a>(&'a self, guard: GuardRef<'a>) -> Term<'a> {
+    fn begin(&self, fence: u64) -> Term<'_> {
         self.take_end();
-        let (fence, began_ns) = (guard.fence(), now_ns());
-        let term = json!({"fence": fence, "began_ns": began_ns, "over_ns": null, "how": null, "lost": null});
-        self.lock_terms().push(term);
-        let term = Term { candidate: self, guard, how: "cut" };
-        term.look();
-        term
+        self.lock_terms().push(json!({"fence": fence, "began_ns": now_ns(), "over_ns": null, "how": null}));
+        Term { candidate: self, fence, how: "cut" }
     }
 
     fn take_end(&self) -> Option<bool> {
@@ -113,22 +106,11 @@ impl Candidate {
 /// The present term, which is over when this is dropped.
 struct Term<'a> {
     candidate: &'a Candidate,
-    guard: GuardRef<'a>,
+    fence: u64,
     how: &'static str,
 }
 
 impl Term<'_> {
-    /// Notes until when it is valid, or that it is lost.
-    fn look(&self) {
-        let (read_ns, checked, remaining) = (now_ns(), self.guard.check(), self.guard.remaining());
-        let mut terms = self.candidate.lock_terms();
-        let term = terms.last_mut().expect("this one");
-        match checked {
-            Ok(()) => term["valid_until_ns"] = json!(read_ns + remaining.as_nanos()),
-            Err(error) => term["lost"] = described(&error),
-        }
-    }
-
     /// Tells what became of the attempt to hand it over.
     fn detached(&self, tried: Result<DetachedLock, Error>) {
         let mut terms = self.candidate.lock_terms();
@@ -142,13 +124,12 @@ impl Term<'_> {
             // The test wants it, so there is nothing to write about it.
             resume_unwind(Box::new("the body failed"));
         }
-        self.guard.fence()
+        self.fence
     }
 }
 
 impl Drop for Term<'_> {
     fn drop(&mut self) {
-        self.look();
         let mut terms = self.candidate.lock_terms();
         let term = terms.last_mut().expect("this one");
         term["over_ns"] = json!(now_ns());
