@@ -315,7 +315,7 @@ pub(crate) struct Settings {
     pub(crate) auto_renew: bool,
     /// The longest time for which the lock may be held; at least the ttl.
     pub(crate) max_hold: Option<Duration>,
-    /// How long after it was acquired nobody else has the lock, even if it is released.
+    /// How long others are kept from the lock after it was acquired, even if it is released.
     pub(crate) at_least: Duration,
     /// By how much the lock counts as lost before its keys can expire; at most half the ttl.
     pub(crate) margin: Duration,

@@ -107,7 +107,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ),
     ("raiseonrediserrors", "remove it: without a quorum of servers, acquire always fails as unavailable"),
     ("quorum", "remove it: the quorum is the majority of the nodes"),
-    ("reentrant", "remove it: no lock is reentrant; acquire it once, and pass it on"),
+    ("reentrant", "remove it: locks are not reentrant; acquire it once, and pass it on"),
     ("lockclass", "remove it: there is one class of locks"),
     ("signalexpire strict", "remove it: those who wait are notified by the servers"),
     ("circuitbreaker performance", "remove it: nodes that do not answer are left alone for a while anyway"),

@@ -22,7 +22,7 @@ pub(crate) struct HoldMeter {
     named: Option<Arc<Counts>>,
     /// How its acquire waited.
     waited: Waited,
-    /// In nanoseconds.
+    /// When it began.
     began: SharedMoment,
     is_counted: AtomicBool,
     trace: Mutex<OpenSpan>,

@@ -68,7 +68,7 @@ pub(crate) struct EventLoop {
 }
 
 impl EventLoop {
-    /// Makes a loop. `None` if the environment has switched loops off, or if the process has no descriptor left: then the
+    /// Makes a loop. `None` if the environment has switched loops off, or if the system gives no descriptor: then the
     /// background watches all sockets.
     pub(crate) fn if_wanted() -> Option<Arc<Self>> {
         let is_off = std::env::var_os(SWITCH).is_some_and(|value| value == "background");
