@@ -283,7 +283,7 @@ lint-others: $(TOOLS) $(SHOW) $(PYTHON) $(NODE)
 	MYPYPATH=tests/examples $(BIN)/mypy --config-file tests/pyproject.toml tests/examples/fenced_account.py tests/site/conftest.py
 	cd node && npm run --silent lint && npm run --silent typecheck
 	node/node_modules/.bin/biome ci --config-path=node --error-on-warnings tests/peers/node site/assets site/examples site/generate tests/site \
-		$(wildcard tests/bench/*.mjs tests/chaos/*.mjs)
+		$(wildcard tests/bench/*.mjs)
 	git diff --exit-code --stat -- node/native.d.ts
 	$(BIN)/zizmor --quiet --offline --persona auditor .github
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 
+import psutil
+
 from chaos.planted import PLANTED
 from chaos.schedule import CREW, TTL_S, VIEWS, Plan
 from support.process import python, start, stop_process
@@ -28,7 +30,7 @@ from support.servers import Server, User
 if TYPE_CHECKING:
     from chaos.troubles import Troubles
 
-HERE = Path(__file__).resolve().parent
+DRIVERS = Path(__file__).resolve().parents[1] / "conformance" / "drivers"
 
 PASSWORD = "S3CR3T-of-chaos"
 """The password in the nodes' addresses, which must not appear in any output."""
@@ -48,6 +50,12 @@ class Role:
 
     language: str
     face: str
+
+    @property
+    def driver_face(self) -> str:
+        """The face of the driver that plays it."""
+        faces = {"Rust async": "rust", "Rust blocking": "rust-blocking", "Python sync": "python"}
+        return faces.get(f"{self.language} {self.face}") or ("asyncio" if self.language == "Python" else "node")
 
 
 ROLES = (
@@ -162,12 +170,24 @@ class Worker(Program):
     def stop(self) -> None:
         """Stops it in the middle of whatever it does, unless it is stopped already."""
         if not self.stopped:
+            for driver in self.drivers():
+                driver.suspend()
             self.stopped = stop_process(self.process.pid)
 
     def go_on(self) -> None:
         """Lets it continue."""
-        os.kill(self.process.pid, signal.SIGCONT)
+        os.killpg(self.process.pid, signal.SIGCONT)
         self.stopped = False
+
+    def kill(self) -> None:
+        """Ends it and its driver at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        super().kill()
+
+    def drivers(self) -> list[psutil.Process]:
+        """The process that uses the library, unless it has not started yet."""
+        return psutil.Process(self.process.pid).children()
 
 
 def lane_of(client: str) -> str:
@@ -181,7 +201,7 @@ def lane_of(client: str) -> str:
 class Arena(ABC):
     """Everything that runs; a context manager that ends it all. What the workers' addresses lead to is a subclass's.
 
-    binaries   where the Rust worker is
+    binaries   where the driver for Rust is
     seed       the seed of the workers
     fault      the planted fault
     roles      the roles of the workers
@@ -272,12 +292,22 @@ class Arena(ABC):
         self._generations[slot] += 1
         name = f"{role.language.lower()}-{slot + 1}.{self._generations[slot]}"
         journal = self.dir / f"{name}.jsonl"
-        given = ["--name", name, "--face", role.face, "--hands", str(self.hands), "--seed", f"{self.seed}/{name}"]
+        given = [
+            "--name",
+            name,
+            "--face",
+            role.driver_face,
+            "--hands",
+            str(self.hands),
+            "--seed",
+            f"{self.seed}/{name}",
+        ]
         given += ["--ttl", str(TTL_S), "--journal", str(journal), "--store", str(self.dir / "store.sock")]
         if self.fault and PLANTED[self.fault].is_made_by(role.language, role.face):
             given += ["--fault", self.fault]
         view, log = slot % VIEWS, self.dir / f"{name}.log"
-        worker = Worker(role, name, view, [*self._command(role), *given], log, journal, self._urls[view])
+        command = [*python("chaos.hand"), *given, "--", *self._driver(role)]
+        worker = Worker(role, name, view, command, log, journal, self._urls[view])
         self.workers[slot] = worker
         return worker
 
@@ -316,16 +346,16 @@ class Arena(ABC):
         stack.callback(program.kill)
         return program
 
-    def _command(self, role: Role) -> Sequence[str]:
+    def _driver(self, role: Role) -> Sequence[str]:
         if role.language == "Rust":
-            return [str(self.binaries / "redlock-chaos")]
+            return [str(self.binaries / "redlock-driver")]
         if role.language == "Python":
-            return python("chaos.hand", "-W", "default")
+            return python("conformance.drivers.python_driver", "-W", "default")
         program = shutil.which("node")
         if program is None:
             raise ArenaError("node is not on the PATH")
-        # What a worker writes to standard error is trouble, and these also go to its journal.
-        return [program, "--disable-warning=RedlockWarning", str(HERE / "hand.mjs")]
+        # What a worker writes to standard error is trouble, and these are also among its events.
+        return [program, "--disable-warning=RedlockWarning", str(DRIVERS / "node_driver.mjs")]
 
     def _kill_all(self) -> None:
         for worker in self.living():

@@ -1,4 +1,4 @@
-"""How the Python worker of chaos asks for a lock: its shape and names, its options, and the way in which it is used."""
+"""How a worker of chaos asks for a lock: its shape and names, its options, and the way in which it is used."""
 
 from __future__ import annotations
 
@@ -53,6 +53,10 @@ BREATH_S = 0.05
 """The pause after a failed call, so that an outage does not cause a storm."""
 
 
+TIMES = ("ttl", "timeout", "margin", "at_least", "restart_delay")
+"""The options that are times."""
+
+
 @dataclass(frozen=True)
 class Epoch:
     """The names of an epoch, and how they are used."""
@@ -76,8 +80,8 @@ class Asked:
     way: str
     names: Sequence[str]
     options: Json
-    how: Json = field(default_factory=dict)
-    """What the call of acquire gets."""
+    how: Json = field(default_factory=lambda: {"op": "acquire"})
+    """The call that acquires it, as a driver is asked for it."""
     permits: int | None = None
     """Of a semaphore."""
 
@@ -104,21 +108,31 @@ class Asked:
         of = {"ttl_s": self.options["ttl"], "margin_s": self.margin_s, "least_s": self.options.get("at_least", 0)}
         return {"shape": self.shape, "name": self.name, "permits": self.permits, **of, **self.told}
 
-    @property
-    def careless(self) -> Asked:
-        """The same, without a margin: a planted fault."""
-        return replace(self, options={what: value for what, value in self.options.items() if what != "margin"})
+    def but(self, **options: object) -> Asked:
+        """The same with other options: a planted fault."""
+        return replace(self, options=self.options | options)
 
-    def lock(self, client: Any) -> Any:
-        """The lock, of this client."""
+    def of(self, name: str) -> Asked:
+        """The same of another name: a planted fault."""
+        return replace(self, names=[name])
+
+    @property
+    def request(self) -> Json:
+        """What a driver is asked for, so that it makes the lock."""
+        given = {name: value for name, value in self.options.items() if value is not None}
+        options = {
+            f"{name}_ms" if name in TIMES else name: value * 1000 if name in TIMES else value
+            for name, value in given.items()
+        }
+        names = [name.encode().hex() for name in self.names]
         match self.shape:
             case "set":
-                return client.lock_all(self.names, **self.options)
+                return {"op": "lock_all", "names": names, "options": options}
             case "slot":
-                return client.semaphore(self.names[0], self.permits, **self.options)
+                return {"op": "semaphore", "name": names[0], "permits": self.permits, "options": options}
             case "shared":
-                return client.lock(self.names[0], shared=True, **self.options)
-        return client.lock(self.names[0], **self.options)
+                options["shared"] = True
+        return {"op": "election" if self.shape == "term" else "lock", "name": names[0], "options": options}
 
 
 def plain(name: str, ttl_s: float, **options: Any) -> Asked:
@@ -131,7 +145,7 @@ def mass(name: str) -> Asked:
     return plain(name, LEASE_S, timeout=PATIENCE_S)
 
 
-def draw(dice: random.Random, epoch: Epoch, ttl_s: float, *, is_async: bool) -> Asked:
+def draw(dice: random.Random, epoch: Epoch, ttl_s: float, *, cancels: bool) -> Asked:
     """What a hand asks for next."""
     shape, way = (dice.choices(list(often), list(often.values()))[0] for often in (epoch.shapes, epoch.ways))
     if shape == "term":
@@ -139,11 +153,9 @@ def draw(dice: random.Random, epoch: Epoch, ttl_s: float, *, is_async: bool) -> 
         return Asked(shape, way, [dice.choice(epoch.names["term"])], {"ttl": ttl_s, "margin": ttl_s * MARGIN})
     pool = POOLS.get(way) or ("hot" if dice.random() < HOT else "cool")
     options = _options(dice, shape, way, ttl_s)
-    how: Json = {}
-    if way == "try":
-        how = {"blocking": False}
-    elif way == "cancel" and not is_async:
-        how = {"timeout": CANCEL_S * dice.random()}
+    how: Json = {"op": "try_acquire" if way == "try" else "acquire"}
+    if way == "cancel" and not cancels:
+        how["timeout_ms"] = CANCEL_S * dice.random() * 1000
     if shape == "slot":
         permits = epoch.permits + (dice.choice([-1, 1]) if dice.random() < OTHER_PERMITS else 0)
         name = dice.choice(epoch.names["slot-long" if way in POOLS else "slot"])

@@ -125,7 +125,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--fault", choices=list(PLANTED), help="make this mistake, which has to be found")
     parser.add_argument("--fail-fast", action="store_true", help="end after the first epoch that is bad")
     parser.add_argument(
-        "--programs", type=Path, default=TARGET / "debug", help="where redlock-chaos and redlock-history are"
+        "--programs", type=Path, default=TARGET / "debug", help="where redlock-driver and redlock-history are"
     )
     parser.add_argument("--out", type=Path, help="where the picture and the history go (target/chaos or target/demo)")
     args = parser.parse_args()
@@ -136,7 +136,7 @@ def parse() -> argparse.Namespace:
     args.out = args.out or TARGET / ("demo" if args.demo else "chaos")
     if args.seed is None:
         args.seed = random.SystemRandom().randrange(10**6)
-    for name in ("redlock-chaos", "redlock-history"):
+    for name in ("redlock-driver", "redlock-history"):
         if not (args.schedule or (args.programs / name).is_file()):
             parser.error(f"there is no {args.programs / name}: build it, or say --programs")
     return args

@@ -29,7 +29,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Heard:
-    """An event that a process logged, as its language has it."""
+    """An event that a process logged."""
 
     lane: str
     at_ns: int
@@ -46,7 +46,7 @@ class Heard:
     @property
     def is_warning(self) -> bool:
         """Whether it is at least a warning."""
-        return self.level.lower().startswith(("warn", "error"))
+        return self.level in ("warn", "error")
 
     def __str__(self) -> str:
         return f"{self.level} {self.logger} {self.code}: {self.text}"

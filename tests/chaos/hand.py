@@ -1,12 +1,12 @@
-"""The Python worker of chaos: one process whose hands acquire and release locks in every way.
+"""A worker of chaos: hands that acquire and release locks in every way, through a driver of the conformance suite.
 
-`hand.mjs` and the Rust program beside it (`src/`) do the same; none of them judges. Standard input has orders, one
-object a line:
+The driver (`conformance/drivers/`) is the process that uses the library, in its language; it is stopped and killed
+together with this one. Neither of them judges. Standard input has orders, one object a line:
 
 - `epoch`: use these names from now on, one lock at a time for each hand, in shapes and ways of the given frequency;
 - `rest`: finish the present work, and report when every hand has;
 - `prove`: acquire this name, which all workers get at once, and report it;
-- `mass`: acquire very many locks at once, and drop or cancel all of them together (only on asyncio);
+- `mass`: acquire very many locks at once, and drop or cancel all of them together (only where calls are cancelled);
 - `fork`: let a child use the lock while the parent holds some (only in Python);
 - the end of input: end.
 
@@ -20,7 +20,7 @@ The shapes of a lock:
 The ways to use a lock:
 
 - `brief`: acquire, read, write, release; `busy`: the same, with some work in between;
-- `block`: the same, released by the language's own block;
+- `block`: the same, released by the end of the language's own block;
 - `cancel`: cancel the acquire, or let it time out; `try`: do not wait;
 - `long`: hold it for longer than its ttl, renewed in the background; `manual`: the same, extended by hand;
 - `lease`: with a ttl so long that a forgotten key would be seen;
@@ -39,28 +39,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import inspect
+import itertools
 import json
-import logging
-import os
 import random
 import socket
 import sys
 import threading
-import time
-import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import redlock
-import redlock.asyncio
-
 from chaos.asked import BREATH_S, BUSY_S, CANCEL_S, LOOK_S, PATIENCE_S, SHORT_S, Asked, Epoch, draw, mass, plain
-from chaos.heard import Heard, totals
 from chaos.journal import Journal
+from conformance.driver import FACES
+from conformance.library import ANSWER_LIMIT, Library, Refused, started
 from support.clock import now_ns
-from support.process import die_with_parent
 
 Json = dict[str, Any]
 
@@ -70,7 +63,9 @@ MASS_S = 1.0
 RENEWED_NS = 50_000_000
 """By how much more must remain than before, so that a renewal is worth a line."""
 
-LANGUAGE = "python"
+ATTENTIVE = 0.25
+"""The share of its ttl within which a lock is renewed once at most."""
+
 LINE_LIMIT = 4096
 
 GIVEN_S, TAKEN_S = 3.0, 1.0
@@ -85,12 +80,24 @@ TAKES = 0.1
 CHILD_LIMIT_S = 30.0
 """A forked child that takes longer hangs."""
 
+HEAR_S = 0.1
+"""How often the driver is asked what the library has logged."""
+
+TOLD_MS = 100
+"""How long a lock that is not held takes to say why."""
+
+TOO_LONG_NS = 1_000_000_000
+"""By how much a planted fault is wrong."""
+
+DEAF = ("validity", "renewal", "clean-up")
+"""The planted faults that do not listen for a loss."""
+
 
 class Store:
-    """A connection to the store, for one hand. The store answers at once, so asyncio needs no other way."""
+    """A connection to the store, for one hand. The store answers at once, so nothing else has to go on meanwhile."""
 
-    def __init__(self, path: Path, client: str) -> None:
-        self._client = client
+    def __init__(self, path: Path, client: str, language: str) -> None:
+        self._client, self._language = client, language
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(str(path))
 
@@ -105,7 +112,7 @@ class Store:
 
     def give(self, until_ns: int, shape: str, text: str) -> None:
         """Offers a detached lock to hands of other languages."""
-        self._ask(f"give {self._client} {LANGUAGE} {until_ns} {shape} {text}")
+        self._ask(f"give {self._client} {self._language} {until_ns} {shape} {text}")
 
     def given(self) -> str:
         """Returns what became of the offer."""
@@ -117,7 +124,7 @@ class Store:
 
     def take(self) -> list[str] | None:
         """Returns what another language offers: its giver, until when it lives, its shape, and the text."""
-        offered = self._ask(f"take {LANGUAGE}").split()
+        offered = self._ask(f"take {self._language}").split()
         return offered if len(offered) > 1 else None
 
     def finished(self, giver: str, state: str) -> None:
@@ -134,52 +141,93 @@ class Store:
 
 
 class Worker:
-    """The process: its client, its hands, and its orders."""
+    """The player: its hands, and its orders."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.name: str = args.name
         self.args = args
-        self.is_async: bool = args.face == "asyncio"
+        self.face = FACES[args.face]
         self.journal = Journal(args.journal)
-        logger = logging.getLogger("redlock")
-        logger.addHandler(Heard(self.journal))
-        logger.setLevel(logging.INFO)
         self.epoch: Epoch | None = None
         """What to do, unless the hands should rest."""
         self.over = False
-        library: Any = redlock.asyncio if self.is_async else redlock
-        altered = {"restart_delay": 0} if args.fault == "no quarantine" else {}
-        self.client = library.Redlock(label=self.name, ttl=args.ttl, **altered)
-        self.hands = [Hand(self, number) for number in range(args.hands)]
-        self.loop: asyncio.AbstractEventLoop | None = None
-        """The loop of the hands, on asyncio."""
+        self.fences: dict[str, int] = {}
+        """The last fence of each name, for a planted fault."""
+        self.hands: list[Hand] = []
+        self.library: Library
+        self._children = itertools.count(1)
         self._parked = 0
-        self._counting = threading.Lock()
 
-    def listen(self) -> None:
+    async def play(self) -> int:
+        """Plays until the end of input; returns the exit status of the driver."""
+        command = [*self.args.driver, "--face", self.face.name]
+        driver, self.library = await started(command)
+        altered = {"restart_delay_ms": 0} if self.args.fault == "no quarantine" else {}
+        client = await self.client(self.library, self.name, ttl_ms=self.args.ttl * 1000, **altered)
+        self.hands = [Hand(self, f"{self.name}/{number}", self.library, client) for number in range(self.args.hands)]
+        threading.Thread(target=self.listen, args=[asyncio.get_running_loop()], daemon=True).start()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._hear())
+            for hand in self.hands:
+                group.create_task(hand.run())
+        await self._hear()
+        await self.tell_stats(self.name, self.library)
+        self.library.end()
+        return await driver.wait()
+
+    async def client(self, library: Library, label: str, **options: object) -> int:
+        """A client of the nodes in the environment."""
+        handle: int = (await library.call("client", options={"label": label, **options}))["handle"]
+        return handle
+
+    async def tell_stats(self, process: str, library: Library) -> None:
+        """Records the metrics of a process: labels and number of each point. That of a histogram is its count."""
+        told = (await library.call("stats"))["metrics"]
+        metrics = {
+            name: [[point["labels"], point.get("count", point.get("value"))] for point in metric["points"]]
+            for name, metric in told.items()
+        }
+        self.journal.say("stats", process=process, metrics=metrics)
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Performs orders until the end of input."""
         for line in sys.stdin:
-            order = json.loads(line)
-            match order["order"]:
-                case "epoch":
-                    self.epoch = Epoch(**{what: given for what, given in order.items() if what != "order"})
-                case "rest":
-                    self.epoch = None
-                    self.park(0)
-                case "prove":
-                    self.hands[0].proof = order["name"]
-                case "mass" if self.loop:
-                    asyncio.run_coroutine_threadsafe(self.take_mass(order["pool"]), self.loop)
-                case "fork":
-                    threading.Thread(target=self.fork, args=[order["pool"]]).start()
-        self.epoch, self.over = None, True
+            loop.call_soon_threadsafe(self._obey, json.loads(line))
+        loop.call_soon_threadsafe(self._obey, {"order": "end"})
+
+    def _obey(self, order: Json) -> None:
+        match order.pop("order"):
+            case "epoch":
+                self.epoch = Epoch(**order)
+            case "rest":
+                self.epoch = None
+                self.park(0)
+            case "prove":
+                self.hands[0].proof = order["name"]
+            case "mass":
+                self._task = asyncio.create_task(self.take_mass(order["pool"]))
+            case "fork":
+                self._task = asyncio.create_task(self.fork(order["pool"]))
+            case "end":
+                self.epoch, self.over = None, True
 
     def park(self, change: int) -> None:
         """Counts the hands that rest, and reports when all of them do."""
-        with self._counting:
-            self._parked += change
-            if self._parked == len(self.hands):
-                self.journal.say("resting")
+        self._parked += change
+        if self._parked == len(self.hands):
+            self.journal.say("resting")
+
+    async def _hear(self) -> None:
+        """Records what the library logs in the driver."""
+        while True:
+            is_last = self.over
+            for event in (await self.library.call("events"))["events"]:
+                if event["level"] in ("info", "warn", "error"):
+                    told = {"logger": f"redlock.{event['topic']}", "level": event["level"], "text": event["message"]}
+                    self.journal.say("heard", at_ns=now_ns(), code=event["code"], **told)
+            if is_last:
+                return
+            await asyncio.sleep(HEAR_S)
 
     async def take_mass(self, pool: str) -> None:
         """Acquires every name at once, and a moment later cancels what waits and releases what it has."""
@@ -188,113 +236,138 @@ class Worker:
         try:
             await self._take_all(self.epoch.names[pool] if self.epoch else [])
         except Exception as error:
-            self.journal.say("trouble", message=f"{self.name}: {error!r}")
+            self.trouble(self.name, error)
         self.park(+1)
 
     async def _take_all(self, names: list[str]) -> None:
+        client, library = self.hands[0].redlock, self.library
         asked = [mass(name) for name in names]
-        locks = [each.lock(self.client) for each in asked]
+        made = await asyncio.gather(*(library.call(client=client, **each.request) for each in asked))
+        locks = [each["handle"] for each in made]
         asked_ns = now_ns()
         for each in asked:
             self.journal.say("asking", client=f"{self.name}/{each.name}", at_ns=asked_ns, **each.asking)
-        calls = [asyncio.ensure_future(lock.acquire()) for lock in locks]
+        calls = [library.start("acquire", lock=lock) for lock in locks]
         await asyncio.sleep(MASS_S * random.Random(asked_ns).random())
-        for call in calls:
-            call.cancel()
-        ended = await asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.gather(*(library.call("cancel", call=number) for number, _ in calls))
+        ended = await asyncio.gather(*(answer for _, answer in calls), return_exceptions=True)
         # Locks that were acquired by then are released together.
-        acquired = [lock for lock, result in zip(locks, ended, strict=True) if result is True]
-        released = await asyncio.gather(*(lock.release() for lock in acquired), return_exceptions=True)
-        lost = sum(isinstance(result, redlock.LockLost) for result in released)
+        pairs = zip(locks, ended, strict=True)
+        acquired = [lock for lock, won in pairs if isinstance(won, dict) and won.get("acquired")]
+        releases = (library.call("release", lock=lock) for lock in acquired)
+        released = await asyncio.gather(*releases, return_exceptions=True)
+        lost = sum(isinstance(result, Refused) and result.code == "lost" for result in released)
         self.journal.say("mass", acquired=len(acquired), lost=lost)
-        for lock in locks:
-            self.journal.record(f"{self.name}/{lock.name}", lock.name, "acquire", (asked_ns, now_ns()), ok=False)
+        for each in asked:
+            self.journal.record(f"{self.name}/{each.name}", each.name, "acquire", (asked_ns, now_ns()), ok=False)
+        await asyncio.gather(*map(library.forget, locks))
 
-    def fork(self, pool: str) -> None:
-        """A child finds that it holds nothing, and acquires again; the parent continues."""
-        epoch = self.epoch
-        if epoch is None:
+    async def fork(self, pool: str) -> None:
+        """A child of the driver finds that it holds nothing, and acquires again; the parent continues."""
+        if self.epoch is None:
             return
-        locks = [hand.lock for hand in self.hands if hand.lock is not None]
-        die = die_with_parent()
-        with warnings.catch_warnings():
-            # Python warns of forks beside threads, and those are tested here.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
-        if pid == 0:
-            if die:
-                die()
-            self._child(epoch.names[pool][0], locks)
-        end = time.monotonic() + CHILD_LIMIT_S
-        while os.waitpid(pid, os.WNOHANG) == (0, 0):
-            if time.monotonic() > end:
-                self.journal.say("trouble", message=f"{self.name}: a forked child hangs")
-                return
-            time.sleep(LOOK_S)
-        self.journal.say("forked")
-
-    def _child(self, name: str, locks: list[Any]) -> None:
-        client = f"{self.name}/child-{os.getpid()}"
+        name, client = self.epoch.names[pool][0], f"{self.name}/child-{next(self._children)}"
         try:
-            if any(lock.held for lock in locks):
-                raise AssertionError("holds a lock of its parent")
-            hand = Hand(self, -1)
-            hand.client, hand.is_async = client, False
-            asked = plain(name, self.args.ttl, timeout=PATIENCE_S)
-            complete(hand.use(asked, redlock.Redlock(label=client)))
-            self.journal.say("stats", process=client, metrics=totals())
-        except BaseException as error:
-            self.journal.say("trouble", message=f"{client}: {error!r}")
-        finally:
-            os._exit(0)
+            async with asyncio.timeout(CHILD_LIMIT_S):
+                await self._child(name, client)
+        except TimeoutError:
+            self.journal.say("trouble", message=f"{self.name}: a forked child hangs")
+        except Exception as error:
+            self.trouble(client, error)
+        else:
+            self.journal.say("forked")
+
+    async def _child(self, name: str, client: str) -> None:
+        path = self.args.journal.with_suffix(f".{client.rpartition('-')[2]}.sock")
+        arrived: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        server = await asyncio.start_unix_server(lambda *streams: arrived.set_result(streams), path, limit=ANSWER_LIMIT)
+        forked = self.library.start("fork", path=str(path))[1]
+        child = Library(*await arrived)
+        server.close()
+        if (await child.hello)["held"]:
+            raise AssertionError("holds a lock of its parent")
+        hand = Hand(self, client, child, await self.client(child, client))
+        await hand.use(plain(name, self.args.ttl, timeout=PATIENCE_S))
+        await self.tell_stats(client, child)
+        child.end()
+        await forked
+
+    def trouble(self, client: str, error: Exception) -> None:
+        """Records what must not happen."""
+        self.journal.say("trouble", message=f"{client}: {error!r}")
 
 
 class Hold:
     """One hold of a lock, from its acquire to its release or loss."""
 
-    def __init__(self, hand: Hand, lock: Any, asked: Asked, asked_ns: int) -> None:
-        # The clock is read first: the recorded end of validity must not be later than the library means it.
-        at_ns = now_ns()
-        self.until_ns = at_ns + int(lock.remaining * 1e9)
-        self.hand, self.lock, self.asked, self.fence, self.slot = hand, lock, asked, lock.fence, lock.slot
+    def __init__(self, hand: Hand, handle: int, asked: Asked, asked_ns: int, state: Json) -> None:
+        self.hand, self.handle, self.asked = hand, handle, asked
+        self.slot: int | None = state["slot"]
+        self.fault = hand.worker.args.fault
+        self.fence: int = state["fence"]
+        if self.fault == "old fence":
+            fence: int = state["fence"]
+            self.fence = hand.worker.fences.get(asked.name, fence)
+            hand.worker.fences[asked.name] = fence
+        if self.fault == "wrong slot" and self.slot is not None:
+            self.slot = 0
+        self.until_ns = until(state) + TOO_LONG_NS * (self.fault == "validity")
         self.lost = False
-        self._telling = threading.Lock()
-        self._record("acquire", (asked_ns, at_ns), valid_until_ns=self.until_ns)
+        self.looked_ns: int = state["read_ns"]
+        self._record("acquire", (asked_ns, self.looked_ns), valid_until_ns=self.until_ns)
 
     @property
     def stored(self) -> list[str]:
         """What the store has under this lock."""
         return sorted(self.asked.names) if self.slot is None else [f"{self.asked.name}#{self.slot}"]
 
-    def look(self) -> None:
+    async def wait(self, seconds: float) -> None:
+        """Waits so long, and is told if the lock is lost meanwhile."""
+        end_ns = now_ns() + int(seconds * 1e9)
+        if not self.lost:
+            await self._listen(seconds * 1000)
+        await asyncio.sleep((end_ns - now_ns()) / 1e9)
+
+    async def look(self) -> None:
         """Records the lock's own view of its state."""
-        try:
-            self.lock.check()
-        except redlock.LockLost as error:
-            self.failed("check", 0, error)
-            return
-        at_ns = now_ns()
-        until_ns = at_ns + int(self.lock.remaining * 1e9)
+        state = await self.hand.library.call("state", lock=self.handle)
+        if state["held"]:
+            self.seen(state["read_ns"], until(state))
+        else:
+            await self._listen(TOLD_MS)
+
+    async def _listen(self, limit_ms: float) -> None:
+        told = await self.hand.library.call("wait_lost", lock=self.handle, limit_ms=max(0, round(limit_ms)))
+        if told["lost"]:
+            self.tell_lost(told["told_ns"], Refused(told["lost"]))
+
+    def seen(self, at_ns: int, until_ns: int) -> None:
+        """Records a renewal, if there was one."""
+        if self.fault == "renewal":
+            until_ns = at_ns + int(self.hand.worker.args.ttl * 1e9)
+        # Of several renewals only the last one is seen. The first one began after the last look.
+        is_attentive = at_ns - self.looked_ns < self.asked.options["ttl"] * ATTENTIVE * 1e9
         if until_ns > self.until_ns + RENEWED_NS:
-            self.extended(at_ns, until_ns)
+            self.extended(at_ns if is_attentive else self.looked_ns, until_ns)
+        self.looked_ns = max(self.looked_ns, at_ns)
 
     def extended(self, asked_ns: int, until_ns: int) -> None:
         """Records that the lock lasts longer than before."""
         self.until_ns = until_ns
         self._record("extend", (asked_ns, now_ns()), valid_until_ns=until_ns)
 
-    def tell_lost(self, error: redlock.RedlockError) -> None:
-        """Records that the holder knows of the loss, which may come by an event and by a check too."""
-        with self._telling:
-            if not self.lost:
-                self.lost = True
-                at_ns = now_ns()
-                self._record("lost", (at_ns, at_ns), reason=getattr(error, "reason", None))
-                self.hand.complain("hold", error)
+    def tell_lost(self, at_ns: int, error: Refused) -> None:
+        """Records that the holder knows of the loss."""
+        if self.fault == "renewal":
+            self.seen(at_ns, 0)
+        if not self.lost and self.fault not in DEAF:
+            self.lost = True
+            self._record("lost", (at_ns, at_ns), reason=error.reason)
+            self.hand.complain("hold", error, at_ns)
 
-    def releasing(self) -> int:
+    def releasing(self, at_ns: int | None = None) -> int:
         """Records that the release begins. This ends the hold even if the process does not see the call return."""
-        at_ns = now_ns()
+        at_ns = at_ns or now_ns()
         self.hand.worker.journal.say("releasing", client=self.hand.client, at_ns=at_ns)
         return at_ns
 
@@ -306,10 +379,10 @@ class Hold:
         """Records a release of which only an election knows that it failed."""
         self._record("release", (asked_ns, now_ns()), ok=False)
 
-    def failed(self, call: str, asked_ns: int, error: redlock.RedlockError) -> None:
+    def failed(self, call: str, asked_ns: int, error: Refused) -> None:
         """Records that an extension or a release failed."""
-        if isinstance(error, redlock.LockLost) and call != "release":
-            self.tell_lost(error)
+        if error.code == "lost" and call != "release":
+            self.tell_lost(now_ns(), error)
         else:
             # The hold ended when its release began, whatever the result.
             self._record(call, (asked_ns, now_ns()), ok=False)
@@ -322,21 +395,16 @@ class Hold:
 
 
 class Hand:
-    """A hand: one holder after the other. On the blocking face its awaits never wait, because every call blocks."""
+    """A hand: one holder after the other."""
 
-    def __init__(self, worker: Worker, number: int) -> None:
-        self.worker = worker
-        self.client = f"{worker.name}/{number}"
-        self.is_async = worker.is_async
-        self.dice = random.Random(f"{worker.args.seed}/{number}")
-        self.store = Store(worker.args.store, self.client)
+    def __init__(self, worker: Worker, client: str, library: Library, redlock: int) -> None:
+        self.worker, self.client = worker, client
+        self.library, self.redlock = library, redlock
+        self.dice = random.Random(f"{worker.args.seed}/{client}")
+        self.store = Store(worker.args.store, client, worker.face.language)
         self.proof: str | None = None
-        self.lock: Any = None
-        """The lock that it may hold."""
         self.hold: Hold | None = None
         """Its present or last hold."""
-        self.kept: list[Any] = []
-        """The locks that a planted fault does not release."""
 
     async def run(self) -> None:
         """Takes turns until the worker should end."""
@@ -344,7 +412,7 @@ class Hand:
         while not self.worker.over:
             proof = self.proof
             if self.worker.epoch is None and proof is None:
-                await self.sleep(LOOK_S)
+                await asyncio.sleep(LOOK_S)
                 continue
             self.worker.park(-1)
             if proof is not None:
@@ -360,43 +428,60 @@ class Hand:
             giver, until_ns, shape, text = offered
             self.store.finished(giver, "over" if await self.attach(text, int(until_ns), shape) else "gone")
             return
-        asked = draw(self.dice, epoch, self.worker.args.ttl, is_async=self.is_async)
+        asked = draw(self.dice, epoch, self.worker.args.ttl, cancels=self.worker.face.cancels)
         if asked.shape == "term":
             await Campaign(self, asked).run()
         else:
-            await self.use(asked, self.worker.client)
+            await self.use(asked)
 
     async def prove(self, name: str) -> None:
         """Acquires a lock that all workers want, in a time without trouble."""
         self.proof = None
-        if await self.use(plain(name, self.worker.args.ttl), self.worker.client):
+        if await self.use(plain(name, self.worker.args.ttl)):
             self.worker.journal.say("served")
 
-    async def use(self, asked: Asked, client: Any) -> bool:
+    async def use(self, asked: Asked) -> bool:
         """Acquires the lock, works under it and releases it. Returns whether it was acquired."""
-        lock = self.made(asked).lock(client)
-        self.lock, self.hold = lock, None
-        lock.on_lost(lambda error: self._told_lost(lock, error))
         asked_ns = self.ask(asked)
+        handle: int = (await self.library.call(client=self.redlock, **self.made(asked).request))["handle"]
+        self.hold, won = None, False
         try:
-            if asked.way == "block":
-                await self._block(lock, asked, asked_ns)
-            elif await self._acquire(lock, asked):
-                self.hold = Hold(self, lock, asked, asked_ns)
-        except redlock.RedlockError as error:
+            state = await self._acquire(handle, asked)
+            won = bool(state.get("acquired"))
+            if won and asked.way == "cancel" and self._keeps(asked):
+                await self.denied(asked, asked_ns)
+                return False
+            if won:
+                self.hold = Hold(self, handle, asked, asked_ns, state)
+        except Refused as error:
             self.complain("acquire", error)
-        if not self.hold:
-            await self.denied(asked, asked_ns)
-            return False
-        if asked.way != "block":
+        if self.hold:
             await self.work(self.hold)
             if asked.way != "hand" or not await self._hand_over(self.hold):
                 await self._release(self.hold)
-        return True
+        else:
+            await self.denied(asked, asked_ns)
+        if not self._keeps(asked):
+            await self.library.forget(handle)
+        return won
+
+    def _keeps(self, asked: Asked) -> bool:
+        """Whether a planted fault keeps a lock that is used in this way."""
+        fault = self.worker.args.fault
+        return (asked.way == "block" and fault == "unreleased") or (
+            asked.way == "cancel" and fault in ("clean-up", "cancelled")
+        )
 
     def made(self, asked: Asked) -> Asked:
         """What is really asked for, which is the same without a planted fault."""
-        return asked.careless if self.worker.args.fault == "no margin" else asked
+        match self.worker.args.fault:
+            case "no margin":
+                return asked.but(margin=0)
+            case "renewal" if asked.shape != "term":
+                return asked.but(auto_renew=False)
+            case "own election" if asked.shape == "term":
+                return asked.of(asked.name + self.worker.name)
+        return asked
 
     def ask(self, asked: Asked, at_ns: int | None = None) -> int:
         """Records that the hand asks for a lock, now or since then; returns when."""
@@ -408,52 +493,14 @@ class Hand:
         """Records that the lock was not acquired, and lets others go on."""
         times = asked_ns, now_ns()
         self.worker.journal.record(self.client, asked.name, "acquire", times, ok=False, **asked.told)
-        await self.sleep(BREATH_S)
+        await asyncio.sleep(BREATH_S)
 
-    def _told_lost(self, lock: Any, error: redlock.LockLost) -> None:
-        if self.hold and self.hold.lock is lock:
-            self.hold.tell_lost(error)
-
-    async def _acquire(self, lock: Any, asked: Asked) -> bool:
-        if asked.way != "cancel" or not self.is_async:
-            return bool(await done(lock.acquire(**asked.how)))
-        call = asyncio.ensure_future(lock.acquire())
-        await self.sleep(CANCEL_S * self.dice.random())
-        if self.worker.args.fault == "cancelled":
-            if await call:
-                self.kept.append(lock)
-            return False
-        call.cancel()
-        try:
-            return bool(await call)
-        except asyncio.CancelledError:
-            return False
-
-    async def _block(self, lock: Any, asked: Asked, asked_ns: int) -> None:
-        left_ns = 0
-        try:
-            if self.is_async:
-                async with lock:
-                    self.hold = Hold(self, lock, asked, asked_ns)
-                    await self.work(self.hold)
-                    left_ns = self.hold.releasing()
-            elif self.worker.args.fault == "unreleased":
-                if not lock.acquire():
-                    return
-                self.kept.append(lock)
-                self.hold = Hold(self, lock, asked, asked_ns)
-                await self.work(self.hold)
-                left_ns = self.hold.releasing()
-            else:
-                with lock:
-                    self.hold = Hold(self, lock, asked, asked_ns)
-                    await self.work(self.hold)
-                    left_ns = self.hold.releasing()
-        except redlock.LockLost as error:
-            assert self.hold
-            self.hold.failed("release" if left_ns else "body", left_ns, error)
-        else:
-            self.hold.released(left_ns)
+    async def _acquire(self, lock: int, asked: Asked) -> Json:
+        number, answer = self.library.start(lock=lock, **asked.how)
+        if asked.way == "cancel" and self.worker.face.cancels and not self._keeps(asked):
+            await asyncio.sleep(CANCEL_S * self.dice.random())
+            await self.library.call("cancel", call=number)
+        return await answer
 
     async def work(self, hold: Hold, is_over: Callable[[], bool] = lambda: False) -> None:
         """What is done under a lock, until its holder is told that this is over."""
@@ -469,7 +516,7 @@ class Hand:
                     await self._watch(hold, ttl_s / 2, is_over)
                     await self._extend(hold)
             case "stale":
-                await self.sleep(SHORT_S * (0.8 + 0.6 * self.dice.random()))
+                await hold.wait(SHORT_S * (0.8 + 0.6 * self.dice.random()))
         for name, value in values.items():
             if value is None or (hold.lost and way != "stale"):
                 continue
@@ -479,31 +526,34 @@ class Hand:
                 self.store.write(name, hold.fence, value + 1)
         if hold.lost:
             # Others have to wait for its margin, unless it says that it has stopped.
-            await self.sleep(hold.asked.margin_s * self.dice.random())
+            await asyncio.sleep(hold.asked.margin_s * self.dice.random())
 
     async def _watch(self, hold: Hold, seconds: float, is_over: Callable[[], bool]) -> None:
         end_ns = now_ns() + int(seconds * 1e9)
         while not hold.lost and self.worker.epoch and not is_over() and (left_ns := end_ns - now_ns()) > 0:
-            await self.sleep(min(LOOK_S, left_ns / 1e9))
-            hold.look()
+            await hold.wait(min(LOOK_S, left_ns / 1e9))
+            await hold.look()
 
     async def _extend(self, hold: Hold) -> None:
         if hold.lost or self.worker.epoch is None:
             return
         asked_ns = now_ns()
         try:
-            await done(hold.lock.extend())
-            at_ns = now_ns()
-            hold.extended(asked_ns, at_ns + int(hold.lock.remaining * 1e9))
-        except redlock.RedlockError as error:
+            hold.extended(asked_ns, until(await self.library.call("extend", lock=hold.handle)))
+        except Refused as error:
             hold.failed("extend", asked_ns, error)
 
     async def _release(self, hold: Hold) -> None:
         asked_ns = hold.releasing()
+        is_block = hold.asked.way == "block"
         try:
-            await done(hold.lock.release())
+            if is_block and self.worker.face.language == "rust":
+                # The guard is dropped, and does not tell.
+                await self.library.call("check", lock=hold.handle)
+            if not self._keeps(hold.asked):
+                await self.library.call("leave" if is_block else "release", lock=hold.handle)
             hold.released(asked_ns)
-        except redlock.RedlockError as error:
+        except Refused as error:
             hold.failed("release", asked_ns, error)
 
     async def _hand_over(self, hold: Hold) -> bool:
@@ -512,14 +562,14 @@ class Hand:
             return False
         asked_ns = now_ns()
         try:
-            text = await done(hold.lock.detach(ttl=GIVEN_S))
-        except redlock.RedlockError as error:
+            text = (await self.library.call("detach", lock=hold.handle, ttl_ms=GIVEN_S * 1000))["text"]
+        except Refused as error:
             hold.failed("extend", asked_ns, error)
             return False
         until_ns = asked_ns + int((GIVEN_S * 0.99 - 0.002 - hold.asked.margin_s) * 1e9)
         hold.extended(asked_ns, until_ns)
         # Also if this process ends, the hold lasts until then.
-        self.worker.journal.say("releasing", client=self.client, at_ns=until_ns)
+        hold.releasing(until_ns)
         self.store.give(until_ns, hold.asked.shape, text)
         back_ns = now_ns() + int(OFFERED_S * 1e9)
         while (state := self.store.given()) != "over":
@@ -530,7 +580,7 @@ class Hand:
                 if not await self.attach(text, until_ns, hold.asked.shape):
                     hold.gave_up(now_ns())
                 break
-            await self.sleep(LOOK_S)
+            await asyncio.sleep(LOOK_S)
         return True
 
     async def attach(self, text: str, until_ns: int, shape: str) -> bool:
@@ -539,46 +589,67 @@ class Hand:
         try:
             if asked_ns + int(TAKEN_S * 1e9) > until_ns:
                 return False
-            lock = await done(self.worker.client.attach(text, timeout=TAKEN_S / 2))
-        except redlock.RedlockError as error:
+            options = {"timeout_ms": TAKEN_S / 2 * 1000}
+            lock = await self.library.call("attach", client=self.redlock, text=text, options=options)
+            told = await self.library.call("names", lock=lock["handle"])
+        except Refused as error:
             self.worker.journal.say("attached", acquired=0, lost=0, code=error.code)
             return False
-        at_ns = now_ns()
-        valid_ns = at_ns + int(lock.remaining * 1e9)
-        names = sorted(map(str, lock.names))
-        of = {"fence": lock.fence} | ({"names": names} if len(names) > 1 else {})
+        fence, valid_ns = lock["fence"], until(lock)
+        names = sorted(bytes.fromhex(name).decode() for name in told["names"])
+        of = {"fence": fence} | ({"names": names} if len(names) > 1 else {})
         of |= {"shared": True} if shape == "shared" else {}
-        of |= {} if lock.slot is None else {"slot": lock.slot}
+        of |= {} if lock["slot"] is None else {"slot": lock["slot"]}
         of_call = self.client, ", ".join(names)
-        self.worker.journal.record(*of_call, "extend", (asked_ns, at_ns), valid_until_ns=valid_ns, attached=True, **of)
-        stored = names if lock.slot is None else [f"{names[0]}#{lock.slot}"]
-        values = {name: self.store.read(name, lock.fence) for name in stored}
-        await self.sleep(BUSY_S * self.dice.random())
+        self.worker.journal.record(
+            *of_call, "extend", (asked_ns, lock["read_ns"]), valid_until_ns=valid_ns, attached=True, **of
+        )
+        stored = names if lock["slot"] is None else [f"{names[0]}#{lock['slot']}"]
+        values = {name: self.store.read(name, fence) for name in stored}
+        await asyncio.sleep(BUSY_S * self.dice.random())
         for name, value in values.items():
-            if value is not None and shape != "shared" and lock.held:
-                self.store.write(name, lock.fence, value + 1)
+            state = await self.library.call("state", lock=lock["handle"])
+            if value is not None and shape != "shared" and state["held"]:
+                self.store.write(name, fence, value + 1)
         asked_ns, code = now_ns(), None
         try:
-            await done(lock.release())
+            await self.library.call("release", lock=lock["handle"])
             self.worker.journal.record(*of_call, "release", (asked_ns, now_ns()), **of)
-        except redlock.RedlockError as error:
+        except Refused as error:
             # It has not relied on the lock for longer, although it may have been stopped.
             code, over_ns = error.code, min(asked_ns, max(valid_ns, until_ns))
             self.worker.journal.record(*of_call, "release", (over_ns, over_ns), ok=False, **of)
         self.worker.journal.say("attached", acquired=1, lost=int(code == "lost"), code=code)
+        await self.library.forget(lock["handle"])
         return True
 
-    def complain(self, call: str, error: redlock.RedlockError) -> None:
+    def complain(self, call: str, error: Refused, at_ns: int | None = None) -> None:
         """Reports a failed call."""
-        what = {"code": error.code, "message": str(error), "reason": getattr(error, "reason", None)}
-        self.worker.journal.say("error", client=self.client, call=call, at_ns=now_ns(), **what)
+        what = {"code": error.code, "message": str(error), "reason": error.reason}
+        self.worker.journal.say("error", client=self.client, call=call, at_ns=at_ns or now_ns(), **what)
 
-    async def sleep(self, seconds: float) -> None:
-        """Sleeps for a while."""
-        if self.is_async:
-            await asyncio.sleep(seconds)
-        else:
-            time.sleep(seconds)
+
+class Term(Hold):
+    """A term, of which the election tells."""
+
+    def __init__(self, campaign: Campaign, number: int, term: Json) -> None:
+        self.campaign, self.number = campaign, number
+        state = {"slot": None, "fence": term["fence"], "read_ns": term["began_ns"], "remaining_ms": 0}
+        state["remaining_ms"] = (term["valid_until_ns"] - term["began_ns"]) / 1e6
+        super().__init__(campaign.hand, campaign.election, campaign.asked, campaign.asked_ns, state)
+        self.over_ns: int | None = None
+
+    async def wait(self, seconds: float) -> None:
+        """Waits so long."""
+        await asyncio.sleep(seconds)
+
+    async def look(self) -> None:
+        """Records what the election tells of it."""
+        term = (await self.campaign.terms())[self.number]
+        self.over_ns = term["over_ns"]
+        self.seen(term["began_ns"], term["valid_until_ns"])
+        if term["lost"]:
+            self.tell_lost(self.over_ns or now_ns(), Refused(term["lost"]))
 
 
 class Campaign:
@@ -586,113 +657,92 @@ class Campaign:
 
     def __init__(self, hand: Hand, asked: Asked) -> None:
         self.hand, self.asked = hand, asked
-        self.election: Any = hand.worker.client.election(asked.name, **hand.made(asked).options)
-        self.term: Hold | None = None
+        self.election = 0
+        self.term: Term | None = None
         """The term, unless it campaigns."""
         self.asked_ns = 0
         """Since when it campaigns, or has."""
         self.left_ns = 0
         """When its last term came to its end."""
 
+    async def terms(self) -> list[Json]:
+        """All terms so far."""
+        terms: list[Json] = (await self.hand.library.call("terms", election=self.election))["terms"]
+        return terms
+
     async def run(self) -> None:
         """Runs in it, and stops after a while."""
+        library = self.hand.library
         self.hand.hold = None
         self.asked_ns = self.hand.ask(self.asked)
-        stop = self._stop_after(PATIENCE_S * self.hand.dice.random())
-        try:
-            if self.hand.is_async:
-                await self.election.run(self._lead)
-            else:
-                self.election.run(lambda lock: complete(self._lead(lock)))
-        except redlock.RedlockError as error:
+        request = self.hand.made(self.asked).request
+        self.election = (await library.call(client=self.hand.redlock, **request))["handle"]
+        _, running = library.start("run", election=self.election, lingers=False, detaches=False)
+        stopping = asyncio.get_running_loop().call_later(PATIENCE_S * self.hand.dice.random(), self._stop)
+        led = 0
+        while not running.done() or len(await self.terms()) > led:
+            if len(terms := await self.terms()) > led:
+                await self._lead(led, terms[led])
+                led += 1
+            await asyncio.wait([running], timeout=LOOK_S)
+        stopping.cancel()
+        if error := running.exception():
+            if not isinstance(error, Refused):
+                raise error
             self.hand.complain("acquire", error)
-        finally:
-            stop()
         if self.term:
             self.term.released(self.left_ns)
             self.hand.worker.journal.say("resigned", client=self.hand.client)
         else:
             await self.hand.denied(self.asked, self.asked_ns)
             self.hand.worker.journal.say("stopped", client=self.hand.client)
+        await library.forget(self.election)
 
-    def _stop_after(self, seconds: float) -> Callable[[], object]:
-        """Stops the election after a while; returns what prevents that."""
-        if loop := self.hand.worker.loop:
-            return loop.call_later(seconds, self.election.stop).cancel
-        timer = threading.Timer(seconds, self.election.stop)
-        timer.start()
-        return timer.cancel
+    def _stop(self) -> None:
+        if self.term and not self.term.over_ns:
+            self.term.releasing()
+        self.hand.library.start("stop", election=self.election)
 
-    async def _lead(self, lock: Any) -> None:
+    async def _lead(self, number: int, begun: Json) -> None:
         if self.term:
             # Its loss came right behind its end.
             self.term.gave_up(self.left_ns)
             self.hand.worker.journal.say("resigned", client=self.hand.client)
             self.asked_ns = self.hand.ask(self.asked, self.left_ns)
-        self.hand.lock = lock
-        self.hand.hold = self.term = term = Hold(self.hand, lock, self.asked, self.asked_ns)
-        lock.on_lost(term.tell_lost)
-        try:
-            await self.hand.work(term, lambda: bool(self.election.stopped))
-        finally:
-            # A task learns of its loss by its cancellation.
-            term.look()
-            self.left_ns = term.releasing()
-            if term.lost:
-                term.released(self.left_ns)
-                self.term, self.asked_ns = None, self.hand.ask(self.asked, self.left_ns)
+        self.hand.hold = self.term = term = Term(self, number, begun)
+        await self.hand.work(term, lambda: term.over_ns is not None)
+        await term.look()
+        if term.over_ns is None:
+            term.releasing()
+            await self.hand.library.call("end_term", election=self.election, fail=False)
+        while term.over_ns is None:
+            await asyncio.sleep(LOOK_S)
+            await term.look()
+        self.left_ns = term.releasing(term.over_ns)
+        if term.lost:
+            term.released(self.left_ns)
+            self.term, self.asked_ns = None, self.hand.ask(self.asked, self.left_ns)
 
 
-async def done(result: Any) -> Any:
-    """The result of a call of either face."""
-    return await result if inspect.isawaitable(result) else result
-
-
-def complete(call: Coroutine[Any, Any, object]) -> None:
-    """Runs a coroutine of the blocking face, which never waits."""
-    try:
-        call.send(None)
-    except StopIteration:
-        return
-    raise RuntimeError("a call of the blocking face was awaited")
-
-
-async def all_of(worker: Worker) -> None:
-    """Runs all hands at once."""
-    worker.loop = asyncio.get_running_loop()
-    async with asyncio.TaskGroup() as group:
-        for hand in worker.hands:
-            group.create_task(hand.run())
+def until(state: Json) -> int:
+    """Until when a lock of this state is valid. The clock was read before it was asked."""
+    return int(state["read_ns"] + state["remaining_ms"] * 1e6)
 
 
 def arguments() -> argparse.Namespace:
     """The worker's command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", required=True, help="of this process, among all that there will ever be")
-    parser.add_argument("--face", choices=["sync", "asyncio"], required=True)
+    parser.add_argument("--face", choices=FACES, required=True)
     parser.add_argument("--hands", type=int, required=True, help="how many locks it uses at once")
     parser.add_argument("--seed", required=True)
     parser.add_argument("--ttl", type=float, required=True, help="of most locks, in seconds")
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--store", type=Path, required=True, help="the unix socket of the store")
     parser.add_argument("--fault", help="a mistake to make, as `planted.py` names it")
+    parser.add_argument("driver", nargs="+", help="the command that starts the driver")
     return parser.parse_args()
 
 
-def main() -> None:
-    """Runs the worker until the end of input."""
-    worker = Worker(arguments())
-    threading.Thread(target=worker.listen, daemon=True).start()
-    if worker.is_async:
-        asyncio.run(all_of(worker))
-    else:
-        threads = [threading.Thread(target=complete, args=[hand.run()]) for hand in worker.hands]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    worker.journal.say("stats", process=worker.name, metrics=totals())
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(asyncio.run(Worker(arguments()).play()))

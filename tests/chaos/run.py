@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-import psutil
-
 from chaos.arena import HANDS, Arena, ArenaError, Role, Worker
 from chaos.checker import judge
 from chaos.counts import differences
@@ -319,8 +317,8 @@ class Run(Story):
 
     def _count_open(self) -> None:
         for worker in self.arena.living():
-            process = psutil.Process(worker.process.pid)
-            now = {"descriptors": process.num_fds(), "threads": process.num_threads()}
+            driver = next(iter(worker.drivers()))
+            now = {"descriptors": driver.num_fds(), "threads": driver.num_threads()}
             first = self.first.setdefault(worker.name, now)
             for what, count in now.items():
                 runtimes = RUNTIMES if what == "descriptors" and worker.role.face in ("blocking", "sync") else 0

@@ -12,16 +12,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 from rich.console import Console
 
-from chaos import outcome, screen
+from chaos import journal, outcome, screen
 from chaos.arena import PASSWORD, ROLES, Journal, Json, Worker
+from chaos.asked import plain
 from chaos.checker import Judgement, judge
 from chaos.cluster import Cluster
 from chaos.counts import Counts
+from chaos.hand import Hold
 from chaos.nodes import AT_ONCE, KINDS, NODES, PLAN, Nodes, struck
 from chaos.played import seeds
 from chaos.run import POOLS, SHAPES, TAGGED, Done, Run
@@ -137,6 +141,17 @@ def test_a_renewal_was_asked_for_before_it_was_seen_and_after_its_acquire(
     assert extended["invoke_ns"] == asked_ns
 
 
+def test_renewals_may_have_begun_behind_the_last_look_of_a_holder_that_was_not_attentive(tmp_path: Path) -> None:
+    ms = 10**6
+    hand: Any = SimpleNamespace(client="python-1/0", worker=SimpleNamespace(args=SimpleNamespace(fault=None)))
+    hand.worker.journal = journal.Journal(tmp_path / "journal")
+    hold = Hold(hand, 1, plain("a", 1.5), 0, {"slot": None, "fence": 7, "read_ns": 0, "remaining_ms": 1_483})
+    for at_ms, until_ms in (300, 1_483), (9_000, 10_200), (9_020, 10_500):
+        hold.seen(at_ms * ms, until_ms * ms)
+    _, *extended = map(json.loads, (tmp_path / "journal").read_text().splitlines())
+    assert [line["invoke_ns"] for line in extended] == [300 * ms, 9_020 * ms]
+
+
 def test_a_killed_holder_gives_up_its_lock_and_has_held_it_until_then(worker: Worker, tmp_path: Path) -> None:
     won = {"client": "rust-1/0", "name": "a", "kind": "acquire", "invoke_ns": 0, "return_ns": 1, "ok": True, "fence": 7}
     worker.journal.path.write_text(f"{json.dumps(won | {'valid_until_ns': 10 * TICK_NS})}\n")
@@ -156,7 +171,7 @@ def test_the_tally_has_what_metrics_are_compared_with(worker: Worker, tmp_path: 
     won = hand | {"kind": "acquire", "valid_until_ns": 5}
     lost: Json = {"event": "error", "client": "rust-1/0", "at_ns": 9, "code": "lost"}
     lost |= {"message": "", "reason": "deleted"}
-    logged: Json = {"event": "heard", "at_ns": 9, "logger": "redlock::lock", "level": "WARN", "code": "lock_lost"}
+    logged: Json = {"event": "heard", "at_ns": 9, "logger": "redlock.lock", "level": "warn", "code": "lock_lost"}
     told = logged | {"text": PASSWORD}
     lines = [won, hand | {"kind": "lost"}, lost | {"call": "hold"}, lost | {"call": "release"}, told]
     # Only the release finds this one lost. The child's is another process's.

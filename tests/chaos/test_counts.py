@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from chaos.counts import Counts, Heard, Metrics, differences, process_of
+from chaos.counts import Counts, Metrics, differences, process_of
 
 HISTORY = Counts(acquired=5, told=1, lost=2, logged=1)
 
@@ -84,12 +84,3 @@ def test_an_election_does_not_tell_everything() -> None:
 )
 def test_the_process_of_a_hand(client: str, process: str) -> None:
     assert process_of(client) == process
-
-
-@pytest.mark.parametrize(
-    ("level", "is_warning"), [("WARN", True), ("WARNING", True), ("error", True), ("info", False), ("INFO", False)]
-)
-def test_the_levels_of_all_languages(level: str, is_warning: bool) -> None:
-    heard = Heard("worker 1", 0, "redlock.lock", level, "lock_lost", "a held lock is lost")
-    assert heard.is_warning == is_warning
-    assert str(heard) == f"{level} redlock.lock lock_lost: a held lock is lost"

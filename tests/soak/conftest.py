@@ -13,7 +13,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """How much is done, and with which programs."""
     group = parser.getgroup("soak")
     group.addoption("--scale", type=float, help="1 is all of it; by default each test does a little")
-    group.addoption("--worker-dir", type=Path, help="where redlock-soak is (cargo's debug directory)")
+    group.addoption("--worker-dir", type=Path, help="where redlock-driver is (cargo's debug directory)")
     group.addoption("--soak-server", type=Path, help="another server program than the first that is found")
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
+import contextlib
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -15,13 +15,14 @@ from typing import Any, Self
 import psutil
 import pytest
 
-from support.process import start
+from conformance.driver import FACES, Face
+from conformance.library import started
+from soak.turns import Turns
+from support.process import python
 from support.servers import LIMIT_S, Cluster, Server
 
 ROOT = Path(__file__).parents[2]
-
-LANGUAGES = {"rust": "rust", "rust-blocking": "rust", "python": "python", "asyncio": "python", "node": "node"}
-"""The language of every face."""
+DRIVERS = ROOT / "tests" / "conformance" / "drivers"
 
 MIB = 1 << 20
 
@@ -66,7 +67,7 @@ FENCE_BYTES = 300
 Json = dict[str, Any]
 
 
-def cases(*works: str, shapes: Sequence[str] = SHAPES, faces: Sequence[str] = tuple(LANGUAGES)) -> list[Any]:
+def cases(*works: str, shapes: Sequence[str] = SHAPES, faces: Sequence[str] = tuple(FACES)) -> list[Any]:
     """A case for each of these together. In `make test` each face does each work once, and the shapes take turns."""
     repeated = pytest.mark.test_all("another face does this work with this shape, and this face with another shape")
     return [
@@ -82,60 +83,56 @@ class Programs:
 
     def __init__(self, worker_dir: Path | None, server: Path | None) -> None:
         target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
-        self._rust = (worker_dir or target / "debug") / "redlock-soak"
+        self._rust = (worker_dir or target / "debug") / "redlock-driver"
         self._server = server
 
     def nodes(self, n: int) -> Cluster:
         """New servers."""
         return Cluster(n, program=self._server)
 
-    def worker(self, face: str, work: str, nodes: Cluster, *options: str, shape: str = "one") -> Worker:
+    def worker(self, face: str, work: str, nodes: Cluster, *, shape: str = "one") -> Worker:
         """A new process that does `work` on this face, with locks of this shape."""
-        here = Path(__file__).parent
         command = {
             "rust": [str(self._rust)],
-            "python": [sys.executable, "-W", "default", str(here / "worker.py")],
-            "node": ["node", "--expose-gc", str(here / "worker.mjs")],
-        }[LANGUAGES[face]]
-        given = ["--face", face, "--work", work, "--shape", shape, *options]
-        return Worker([*command, *given, *nodes.urls], f"{face} {work} {shape}")
+            "python": python("conformance.drivers.python_driver", "-W", "default"),
+            "node": ["node", "--expose-gc", str(DRIVERS / "node_driver.mjs")],
+        }[FACES[face].language]
+        return Worker([*command, "--face", face], nodes, FACES[face], work, shape)
 
 
 class Worker:
-    """A process that uses the lock repeatedly; a context manager that kills it."""
+    """A driver of the conformance suite that uses the lock repeatedly; a context manager that kills it."""
 
-    def __init__(self, command: Sequence[str], label: str) -> None:
-        self.label = label
+    def __init__(self, command: Sequence[str], nodes: Cluster, face: Face, work: str, shape: str) -> None:
+        self.label = f"{face.name} {work} {shape}"
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed with the worker)
-        self._process = start(command, self._errors)
+        self._loop = asyncio.Runner()
+        self._process, library = self._loop.run(started(command, self._errors))
         self._alive = psutil.Process(self._process.pid)
+        self.turns = Turns(library, nodes.urls, face, work, shape)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait(LIMIT_S)
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            assert stream is not None
-            stream.close()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._loop.run(self._process.wait())
+        self._loop.close()
+        self._errors.close()
 
     def perform(self, count: int) -> Json:
         """Lets it take so many turns; returns its report."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(b"%d\n" % count)
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, f"{self.label} has ended:\n{self._complaints()}"
-        answer: Json = json.loads(line)
-        return answer
+        try:
+            return self._loop.run(self.turns.perform(count))
+        except EOFError:
+            raise AssertionError(f"{self.label} has ended:\n{self._complaints()}") from None
 
     def end(self) -> None:
         """Lets it end by itself; fails if it has complained."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        assert (self._process.wait(LIMIT_S), self._complaints()) == (0, "")
+        self.turns.library.end()
+        code = self._loop.run(asyncio.wait_for(self._process.wait(), LIMIT_S))
+        assert (code, self._complaints()) == (0, "")
 
     def memory(self) -> int:
         """Its resident memory, in bytes."""

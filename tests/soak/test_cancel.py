@@ -14,10 +14,10 @@ from support.servers import Cluster
 
 SHORT = 0.1
 
-CANCELS = {"rust": 10_000, "asyncio": 10_000, "node": 10_000, "python": 500}
-"""The number of cancels at full scale. The face `python` is cancelled by Ctrl-C, which it checks for now and then."""
+CANCELS = {"rust": 10_000, "asyncio": 10_000, "node": 10_000}
+"""The number of cancels at full scale. `python/tests/test_signals.py` ends calls of the face `python` by Ctrl-C."""
 
-BATCHES = {"rust": 1_000, "asyncio": 1_000, "node": 1_000, "python": 100}
+BATCHES = {"rust": 1_000, "asyncio": 1_000, "node": 1_000}
 """The number of cancels until the servers are replaced and must be empty. It is reached before the ttl of the first
 lock ends, so that no key can hide by expiring, and before a node has more pending releases than the limit."""
 
@@ -79,8 +79,8 @@ def test_cancelled_calls_leave_no_key(
 
     while not is_enough():
         seed = happened["cancelled"]
-        options = "--seed", str(seed)
-        with programs.nodes(n) as nodes, programs.worker(face, work, nodes, *options, shape=shape) as worker:
+        with programs.nodes(n) as nodes, programs.worker(face, work, nodes, shape=shape) as worker:
+            worker.turns.dice.seed(seed)
             with Freezing(nodes, seed):
                 left = count - happened["cancelled"]
                 happened.update(worker.perform(min(BATCHES[face], left if left > 0 else count)))

@@ -26,8 +26,9 @@ IDLE_S = 20
 """Longer than runtimes may be idle, and until that is seen."""
 
 
-REST = 4
-"""The timer that runs while the machine sleeps, tokio's pair of sockets for signals, and Python's event for losses."""
+REST = 5
+"""The timer that runs while the machine sleeps, tokio's pair of sockets for signals, and Python's events for losses and
+for what is logged."""
 
 
 @pytest.mark.test_all("it waits for longer than connections may be idle")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from soak.soak import LANGUAGES, LIVE_ALLOWED, NAMED, Growth, Programs, cases
+from conformance.driver import FACES
+from soak.soak import LIVE_ALLOWED, NAMED, Growth, Programs, cases
 
 SHORT = 0.001
 
@@ -42,7 +43,7 @@ def test_nothing_grows(programs: Programs, pytestconfig: pytest.Config, work: st
     least = LEAST[work] // (1 if pytestconfig.getoption("--all") else 2)
     count = max(least, int(TURNS[work] * scale / (1 if shape == "one" else 10)))
     with programs.nodes(NODES[work]) as nodes, programs.worker(face, work, nodes, shape=shape) as worker:
-        growth = Growth(worker, nodes, LIVE_ALLOWED[LANGUAGES[face]], names=lambda _: NAMED[shape])
+        growth = Growth(worker, nodes, LIVE_ALLOWED[FACES[face].language], names=lambda _: NAMED[shape])
         if work in ("names", "drop"):
             growth.names = lambda turns: turns * NAMED[shape]
         elif work == "wait" and face in BLOCKING:

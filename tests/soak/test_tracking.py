@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from soak.soak import Programs, cases, falls, told
-from soak.worker import WRITES
+from soak.turns import WRITES
 from support.servers import Cluster
 
 SHORT = 0.001

@@ -5,6 +5,7 @@ import { subscribe } from "node:diagnostics_channel";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
+import { setImmediate } from "node:timers/promises";
 import { parseArgs } from "node:util";
 
 // The driver imports the package by its name from inside of it, so its own `exports` choose the file.
@@ -51,6 +52,8 @@ const ops = {
     } catch (error) {
       if (error === abort.signal.reason) return { cancelled: true };
       throw error;
+    } finally {
+      cancels.delete(id);
     }
     return { acquired: true, ...state(locks.get(lock)) };
   },
@@ -86,8 +89,9 @@ const ops = {
   async wait_lost({ lock, limit_ms }) {
     const { signal } = locks.get(lock);
     await new Promise((resolve) => {
-      const limit = setTimeout(resolve, signal.aborted ? 0 : limit_ms);
-      signal.addEventListener("abort", () => resolve(clearTimeout(limit)), { once: true });
+      const tell = () => resolve(clearTimeout(limit));
+      const limit = setTimeout(() => resolve(signal.removeEventListener("abort", tell)), signal.aborted ? 0 : limit_ms);
+      signal.addEventListener("abort", tell, { once: true });
     });
     return { lost: signal.aborted ? described(signal.reason) : null, told_ns: now() };
   },
@@ -114,6 +118,8 @@ const ops = {
     } catch (error) {
       if (error === abort.signal.reason) return { cancelled: true };
       throw error;
+    } finally {
+      cancels.delete(id);
     }
   },
   async break_lock({ client, name, slot }) {
@@ -128,6 +134,7 @@ const ops = {
   },
   terms({ election }) {
     const candidate = candidates.get(election);
+    candidate.look();
     return { terms: candidate.terms, stopped: candidate.election.stopped };
   },
   end_term({ election, fail }) {
@@ -156,8 +163,19 @@ const ops = {
     return { events: heard.splice(0) };
   },
   cancel({ call }) {
-    cancels.get(call).abort();
+    cancels.get(call)?.abort();
     return {};
+  },
+  forget({ handle }) {
+    for (const kept of [locks, candidates, clients]) kept.delete(handle);
+    return {};
+  },
+  async live() {
+    // Objects that a finalizer releases are gone a turn later.
+    globalThis.gc();
+    await setImmediate();
+    globalThis.gc();
+    return { live: process.memoryUsage().heapUsed };
   },
   server() {
     const server = new MemoryServer();
@@ -198,6 +216,8 @@ const DETACHED_MS = 60_000;
 /** A candidate of an election, whose body lasts until the test ends it. */
 class Candidate {
   terms = [];
+  /** That of the present term. */
+  #lock;
 
   constructor(election) {
     this.election = election;
@@ -213,9 +233,19 @@ class Candidate {
     }
   }
 
+  /** Notes until when the present term is valid, or that it is lost. */
+  look() {
+    const term = this.terms.at(-1);
+    const read_ns = now();
+    if (this.#lock?.held) term.valid_until_ns = read_ns + this.#lock.remaining * 1e6;
+    else if (this.#lock?.signal.aborted) term.lost = described(this.#lock.signal.reason);
+  }
+
   async #body(signal, lock, lingers, detaches) {
-    const term = { fence: lock.fence, began_ns: now(), over_ns: null, how: null };
+    const term = { fence: lock.fence, began_ns: now(), over_ns: null, how: null, lost: null };
     this.terms.push(term);
+    this.#lock = lock;
+    this.look();
     const ended = new Promise((resolve) => {
       this.end = (fail) => resolve(fail ? "failed" : "returned");
     });
@@ -225,6 +255,8 @@ class Candidate {
     });
     if (detaches) term.detach = await lock.detach(DETACHED_MS).catch(({ code }) => code);
     const how = await Promise.race([ended, cut]);
+    this.look();
+    this.#lock = undefined;
     Object.assign(term, { over_ns: now(), how });
     if (how === "cut" && lingers) await ended;
     if (how === "failed") throw new BodyError();

@@ -9,13 +9,17 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import inspect
 import json
 import logging
 import math
+import os
+import socket
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Coroutine, Iterator
 from concurrent import futures
 from datetime import timedelta
@@ -28,6 +32,7 @@ import redlock.asyncio
 from redlock.testing import MemoryServer, lose
 
 from support.clock import now_ns
+from support.process import die_with_parent
 
 Json = dict[str, Any]
 
@@ -116,8 +121,11 @@ class Driver:
                 return state(lock)
             case "wait_lost":
                 loss = self.losses[of["lock"]]
-                wait = partial(futures.wait, [loss], of["limit_ms"] / 1000)
-                await (asyncio.to_thread(wait) if self.is_async else done(wait()))
+                limit_s = of["limit_ms"] / 1000
+                if self.is_async:
+                    await asyncio.wait([asyncio.wrap_future(loss)], timeout=limit_s)
+                else:
+                    futures.wait([loss], limit_s)
                 error, told_ns = loss.result() if loss.done() else (None, 0)
                 return {"lost": error and described(error), "told_ns": told_ns}
             case "election" | "run" | "terms" | "end_term" | "stop" | "leader":
@@ -126,15 +134,15 @@ class Driver:
                 return await look(client, op, **of)
             case "list_locks" | "wait_free" | "break_lock":
                 return await operate(client, op, **of)
-            case "server":
-                self.servers[id] = MemoryServer()
-                return {"handle": id, "url": self.servers[id].url}
-            case "at_server":
-                at_server(self.servers[of.pop("server")], **of)
+            case "server" | "at_server":
+                return self.serve_memory(id, op, **of)
+            case "forget" | "fork" | "live":
+                return await self.manage(op, **of)
             case "lose":
                 lose(lock, of["reason"])
             case "cancel" if self.is_async:
-                self.calls[of["call"]].cancel()
+                if of["call"] in self.calls:
+                    self.calls[of["call"]].cancel()
             case "close":
                 await done((client.aclose if self.is_async else client.close)(limit=of["limit_ms"] / 1000))
             case _:
@@ -148,6 +156,28 @@ class Driver:
         lock.on_lost(lambda error: self.losses[id].set_result((error, now_ns())))
         return {"handle": id}
 
+    def serve_memory(self, id: int, op: str, **of: Any) -> Json:  # noqa: A002
+        """Performs what is about a server in memory."""
+        if op == "server":
+            self.servers[id] = MemoryServer()
+            return {"handle": id, "url": self.servers[id].url}
+        at_server(self.servers[of.pop("server")], **of)
+        return {}
+
+    async def manage(self, op: str, **of: Any) -> Json:
+        """Performs what is about this process."""
+        if op == "forget":
+            for kept in (self.locks, self.losses, self.candidates, self.clients):
+                kept.pop(of["handle"], None)
+        elif op == "live":
+            gc.collect()
+            tasks = {"tasks": len(asyncio.all_tasks())} if self.is_async else {}
+            return {"live": sys.getallocatedblocks(), **tasks}
+        else:
+            fork = partial(self.fork, of["path"])
+            await (asyncio.to_thread(fork) if self.is_async else done(fork()))
+        return {}
+
     async def elect(self, id: int, op: str, **of: Any) -> Json:  # noqa: A002
         """Performs what is about an election."""
         if op == "election":
@@ -160,6 +190,7 @@ class Driver:
                 candidate.lingers, candidate.detaches = of["lingers"], of["detaches"]
                 return await candidate.run()
             case "terms":
+                candidate.look()
                 return {"terms": candidate.terms, "stopped": candidate.election.stopped}
             case "end_term":
                 candidate.end.set_result(of["fail"])
@@ -172,19 +203,38 @@ class Driver:
 
     def serve(self) -> None:
         """The blocking face: a thread for every request."""
-        threads = []
         for line in sys.stdin:
-            threads.append(threading.Thread(target=complete, args=[self.answer(json.loads(line))]))
-            threads[-1].start()
-        for thread in threads:
-            thread.join()
+            threading.Thread(target=complete, args=[self.answer(json.loads(line))]).start()
 
     async def serve_async(self) -> None:
         """The asynchronous face: a task for every request."""
-        while line := await asyncio.to_thread(sys.stdin.readline):
+        loop, reader = asyncio.get_running_loop(), futures.ThreadPoolExecutor(1)
+        while line := await loop.run_in_executor(reader, sys.stdin.readline):
             request = json.loads(line)
-            self.calls[request["id"]] = asyncio.create_task(self.answer(request))
+            call = self.calls[request["id"]] = asyncio.create_task(self.answer(request))
+            call.add_done_callback(partial(self.calls.pop, request["id"]))
         await asyncio.gather(*self.calls.values())
+
+    def fork(self, path: str) -> None:
+        """A child says whether it holds a lock of its parent, and serves a socket on the blocking face, to its end."""
+        die = die_with_parent()
+        with warnings.catch_warnings():
+            # Python warns of forks beside threads, and those are tested here.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid:
+            _, status = os.waitpid(pid, 0)
+            if status:
+                raise ChildProcessError(f"a forked child ended with {status}")
+            return
+        if die:
+            die()
+        with socket.socket(socket.AF_UNIX) as suite:
+            suite.connect(path)
+            sys.stdin, sys.stdout = suite.makefile("r"), suite.makefile("w")
+            say({"hello": {"held": any(lock.held for lock in self.locks.values())}})
+            Driver("python").serve()
+        os._exit(0)
 
 
 async def look(client: Any, op: str, /, **of: Any) -> Json:
@@ -239,6 +289,8 @@ class Candidate:
         self.election = election
         self.body = self.wait if is_async else self.poll
         self.terms: list[Json] = []
+        self.lock: Any = None
+        """That of the present term."""
         self.lingers = self.detaches = False
         self.end = futures.Future[bool]()
         """The end of the present term: whether its body fails."""
@@ -283,7 +335,19 @@ class Candidate:
     def begin(self, lock: Any) -> None:
         """A term begins."""
         self.end = futures.Future()
-        self.terms.append({"fence": lock.fence, "began_ns": now_ns(), "over_ns": None, "how": None})
+        self.lock = lock
+        self.terms.append({"fence": lock.fence, "began_ns": now_ns(), "over_ns": None, "how": None, "lost": None})
+        self.look()
+
+    def look(self) -> None:
+        """Notes until when the present term is valid, or that it is lost."""
+        if self.lock is None:
+            return
+        try:
+            self.lock.check()
+            self.terms[-1]["valid_until_ns"] = now_ns() + int(self.lock.remaining * 1e9)
+        except redlock.LockLost as error:
+            self.terms[-1]["lost"] = described(error)
 
     @contextlib.contextmanager
     def refused(self) -> Iterator[None]:
@@ -296,14 +360,20 @@ class Candidate:
     def over(self) -> Any:
         """The test has ended the term."""
         fails = self.end.result()
-        self.terms[-1] |= {"over_ns": now_ns(), "how": "failed" if fails else "returned"}
+        self.ended("failed" if fails else "returned")
         if fails:
             raise BodyError
         return self.terms[-1]["fence"]
 
     def cut(self) -> None:
         """The term was lost, or the election was stopped."""
-        self.terms[-1] |= {"over_ns": now_ns(), "how": "cut"}
+        self.ended("cut")
+
+    def ended(self, how: str) -> None:
+        """The term is over."""
+        self.look()
+        self.lock = None
+        self.terms[-1] |= {"over_ns": now_ns(), "how": how}
 
 
 def made(client: Any, op: str, of: Json) -> Any:

@@ -5,14 +5,15 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread::sleep;
 use std::time::Duration;
 
-use face::{Election, Face};
+use face::{Election, Face, GuardRef};
 use redlock::{DetachedLock, Error, Guard, blocking};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
-use crate::json::now_ns;
+use crate::json::{described, now_ns};
 
-/// How often the body of the blocking face looks whether it leads.
+/// How often a body looks whether it leads.
 const POLL: Duration = Duration::from_millis(5);
 
 /// The ttl of a detached term.
@@ -57,7 +58,7 @@ impl Candidate {
 
     /// The body of the async face.
     async fn wait(&self, guard: &Guard, detaches: bool) -> u64 {
-        let term = self.begin(guard.fence());
+        let term = self.begin(Face::Async(guard));
         if detaches {
             term.detached(guard.detach_for(DETACHED).await);
         }
@@ -65,13 +66,14 @@ impl Candidate {
             if let Some(fails) = self.take_end() {
                 return term.over(fails);
             }
-            self.ended.notified().await;
+            let _ = timeout(POLL, self.ended.notified()).await;
+            term.look();
         }
     }
 
     /// The body of the blocking face, which nothing ends from outside.
     fn poll(&self, guard: &blocking::Guard, lingers: bool, detaches: bool) -> Option<u64> {
-        let term = self.begin(guard.fence());
+        let term = self.begin(Face::Blocking(guard));
         if detaches {
             term.detached(guard.detach_for(DETACHED));
         }
@@ -80,6 +82,7 @@ impl Candidate {
                 return Some(term.over(fails));
             }
             drop(guard.wait_lost(POLL));
+            term.look();
         }
         drop(term);
         while lingers && self.take_end().is_none() {
@@ -88,10 +91,14 @@ impl Candidate {
         None
     }
 
-    fn begin(&self, fence: u64) -> Term<'_> {
+    fn begin<'a>(&'a self, guard: GuardRef<'a>) -> Term<'a> {
         self.take_end();
-        self.lock_terms().push(json!({"fence": fence, "began_ns": now_ns(), "over_ns": null, "how": null}));
-        Term { candidate: self, fence, how: "cut" }
+        let (fence, began_ns) = (guard.fence(), now_ns());
+        let term = json!({"fence": fence, "began_ns": began_ns, "over_ns": null, "how": null, "lost": null});
+        self.lock_terms().push(term);
+        let term = Term { candidate: self, guard, how: "cut" };
+        term.look();
+        term
     }
 
     fn take_end(&self) -> Option<bool> {
@@ -106,11 +113,22 @@ impl Candidate {
 /// The present term, which is over when this is dropped.
 struct Term<'a> {
     candidate: &'a Candidate,
-    fence: u64,
+    guard: GuardRef<'a>,
     how: &'static str,
 }
 
 impl Term<'_> {
+    /// Notes until when it is valid, or that it is lost.
+    fn look(&self) {
+        let (read_ns, checked, remaining) = (now_ns(), self.guard.check(), self.guard.remaining());
+        let mut terms = self.candidate.lock_terms();
+        let term = terms.last_mut().expect("this one");
+        match checked {
+            Ok(()) => term["valid_until_ns"] = json!(read_ns + remaining.as_nanos()),
+            Err(error) => term["lost"] = described(&error),
+        }
+    }
+
     /// Tells what became of the attempt to hand it over.
     fn detached(&self, tried: Result<DetachedLock, Error>) {
         let mut terms = self.candidate.lock_terms();
@@ -124,12 +142,13 @@ impl Term<'_> {
             // The test wants it, so there is nothing to write about it.
             resume_unwind(Box::new("the body failed"));
         }
-        self.fence
+        self.guard.fence()
     }
 }
 
 impl Drop for Term<'_> {
     fn drop(&mut self) {
+        self.look();
         let mut terms = self.candidate.lock_terms();
         let term = terms.last_mut().expect("this one");
         term["over_ns"] = json!(now_ns());

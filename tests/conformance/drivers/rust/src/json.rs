@@ -17,6 +17,7 @@ pub(crate) struct Request {
     pub(crate) op: String,
     pub(crate) client: u64,
     pub(crate) lock: u64,
+    pub(crate) handle: u64,
     pub(crate) call: u64,
     pub(crate) election: u64,
     pub(crate) fail: bool,

@@ -8,11 +8,14 @@ mod json;
 mod kept;
 mod perform;
 
+use std::alloc::System;
 use std::env;
 use std::io::{self, BufRead, Write};
 use std::process;
 use std::sync::LazyLock;
+use std::sync::mpsc::{Sender, channel};
 
+use cap::Cap;
 use face::Which;
 use redlock::ErrorKind;
 use serde_json::{Value, json};
@@ -21,6 +24,9 @@ use tokio::sync::oneshot;
 
 use crate::json::{Failure, Request, now_ns};
 use crate::perform::{CANCELS, perform};
+
+#[global_allocator]
+static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime can be made"));
 
@@ -37,18 +43,22 @@ fn main() {
 fn serve(name: &str, face: Which) {
     let codes = ErrorKind::ALL.map(ErrorKind::code);
     say(&json!({"hello": {"language": "rust", "face": name, "protocol": 1, "codes": codes}}));
-    let mut open = Vec::new();
+    let (open, all_answered) = channel();
     for line in io::stdin().lock().lines() {
         let line = line.expect("the suite writes UTF-8");
         let request: Request = serde_json::from_str(&line).expect("the suite writes requests");
         // This is done before the next line is read, because a cancel must find its call.
         let (cancel, cancelled) = oneshot::channel();
         CANCELS.put(request.id, cancel);
-        open.push(face.spawn(&RUNTIME, answer(face, request, cancelled)));
+        let open = open.clone();
+        drop(face.spawn(&RUNTIME, async move {
+            answer(face, request, cancelled).await;
+            drop::<Sender<()>>(open);
+        }));
     }
-    for wait in open {
-        wait();
-    }
+    drop(open);
+    // Nothing is ever sent: it is over when all have been dropped.
+    let _ = all_answered.recv();
     // Held locks stay held: nothing is dropped, so nothing is released.
     process::exit(0);
 }
@@ -61,6 +71,7 @@ async fn answer(face: Which, request: Request, cancelled: oneshot::Receiver<()>)
         Ok(()) = cancelled => Ok(json!({"cancelled": true})),
     };
     let return_ns = now_ns();
+    drop(CANCELS.take(id));
     let (outcome, value) = match result {
         Ok(value) => ("ok", value),
         Err(Failure(value)) => ("error", value),

@@ -18,6 +18,7 @@ use crate::candidate::Candidate;
 use crate::heard::heard;
 use crate::json::{Failure, Request, described, diagnosed, duration, hex, leading, measured, ms, now_ns, viewed};
 use crate::kept::Kept;
+use crate::{HEAP, RUNTIME};
 
 /// The senders that cancel calls in flight, by their ids.
 pub(crate) static CANCELS: Kept<oneshot::Sender<()>> = Kept::new("unknown call");
@@ -310,7 +311,9 @@ async fn run(face: Which, candidate: Arc<Candidate>, request: &Request) -> Resul
         Face::Async(()) if lingers => return Err("a body that is dropped does not linger".into()),
         Face::Async(()) => {
             let runtime = Handle::current();
-            spawn_blocking(move || runtime.block_on(candidate.run(false, detaches))).await.ok()
+            // If this call is cancelled, the election is dropped too.
+            let (_call, cancelled) = oneshot::channel::<()>();
+            spawn_blocking(move || runtime.block_on(campaign(candidate, detaches, cancelled))).await.ok()
         }
         Face::Blocking(()) => catch_unwind(AssertUnwindSafe(|| now(candidate.run(lingers, detaches)))).ok(),
     };
@@ -318,6 +321,18 @@ async fn run(face: Which, candidate: Arc<Candidate>, request: &Request) -> Resul
         Some(result) => json!({"result": result?}),
         None => json!({"failed": true}),
     })
+}
+
+/// Campaigns until the end, or until the call is cancelled.
+async fn campaign(
+    candidate: Arc<Candidate>,
+    detaches: bool,
+    cancelled: oneshot::Receiver<()>,
+) -> Result<Option<u64>, Error> {
+    tokio::select! {
+        result = candidate.run(false, detaches) => result,
+        _ = cancelled => Ok(None),
+    }
 }
 
 /// The result of a future that blocks instead of waiting.
@@ -376,6 +391,12 @@ async fn elect(face: Which, request: &Request) -> Result<Value, Failure> {
         }
         _ => json!({"leader": leading(candidate.election.leader().await?)}),
     })
+}
+
+/// Drops what is behind a handle.
+fn forget(handle: u64) -> Value {
+    drop((LOCKS.take(handle), GUARDS.take(handle), CANDIDATES.take(handle), CLIENTS.take(handle)));
+    json!({})
 }
 
 async fn attach(request: &Request) -> Result<Value, Failure> {
@@ -454,10 +475,14 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
         }
         "events" => json!({"events": heard()}),
         "cancel" if matches!(face, Face::Async(())) => {
-            // If the call has ended, there is no receiver, which is fine.
-            let _ = CANCELS.take(request.call)?.send(());
+            // The call may have ended.
+            if let Ok(cancel) = CANCELS.take(request.call) {
+                let _ = cancel.send(());
+            }
             json!({})
         }
+        "forget" => forget(request.handle),
+        "live" => json!({"live": HEAP.allocated(), "tasks": RUNTIME.metrics().num_alive_tasks()}),
         "server" => {
             let server = Arc::new(MemoryServer::new());
             let mut answer = SERVERS.put(request.id, Arc::clone(&server));
