@@ -46,7 +46,7 @@ MARGIN = 0.25
 
 CANCEL_S = 0.03
 BUSY_S = 0.05
-LOOK_S = 0.02
+LOOK_S = 0.05
 """How often a holder asks whether it still holds the lock."""
 
 BREATH_S = 0.05

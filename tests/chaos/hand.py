@@ -46,6 +46,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ TAKES = 0.1
 CHILD_LIMIT_S = 30.0
 """A forked child that takes longer hangs."""
 
-HEAR_S = 0.1
+HEAR_S = 0.25
 """How often the driver is asked what the library has logged."""
 
 TOLD_MS = 100
@@ -375,9 +376,9 @@ class Hold:
         """Records the release."""
         self._record("release", (asked_ns, now_ns()))
 
-    def gave_up(self, asked_ns: int) -> None:
-        """Records a release of which only an election knows that it failed."""
-        self._record("release", (asked_ns, now_ns()), ok=False)
+    def gave_up(self, at_ns: int) -> None:
+        """Records the end of a hold that another one ended: an election, or the hand that was given the lock."""
+        self._record("release", (at_ns, now_ns()), ok=False)
 
     def failed(self, call: str, asked_ns: int, error: Refused) -> None:
         """Records that an extension or a release failed."""
@@ -572,15 +573,14 @@ class Hand:
         hold.releasing(until_ns)
         self.store.give(until_ns, hold.asked.shape, text)
         back_ns = now_ns() + int(OFFERED_S * 1e9)
-        while (state := self.store.given()) != "over":
-            if state == "gone":
-                hold.gave_up(now_ns())
-                break
+        while (state := self.store.given()) not in ("over", "gone"):
             if state == "open" and (now_ns() > back_ns or not self.worker.epoch) and self.store.withdraw():
-                if not await self.attach(text, until_ns, hold.asked.shape):
-                    hold.gave_up(now_ns())
+                state = "over" if await self.attach(text, until_ns, hold.asked.shape) else "gone"
                 break
             await asyncio.sleep(LOOK_S)
+        if state == "gone":
+            # Nobody has relied on it for longer, although this process may have been stopped.
+            hold.gave_up(min(now_ns(), until_ns))
         return True
 
     async def attach(self, text: str, until_ns: int, shape: str) -> bool:
@@ -595,30 +595,32 @@ class Hand:
         except Refused as error:
             self.worker.journal.say("attached", acquired=0, lost=0, code=error.code)
             return False
-        fence, valid_ns = lock["fence"], until(lock)
+        fence, valid_ns, seen_ns = lock["fence"], until(lock), lock["read_ns"]
         names = sorted(bytes.fromhex(name).decode() for name in told["names"])
         of = {"fence": fence} | ({"names": names} if len(names) > 1 else {})
         of |= {"shared": True} if shape == "shared" else {}
         of |= {} if lock["slot"] is None else {"slot": lock["slot"]}
-        of_call = self.client, ", ".join(names)
-        self.worker.journal.record(
-            *of_call, "extend", (asked_ns, lock["read_ns"]), valid_until_ns=valid_ns, attached=True, **of
-        )
+        record = partial(self.worker.journal.record, self.client, ", ".join(names))
+        record("extend", (asked_ns, seen_ns), valid_until_ns=valid_ns, attached=True, **of)
         stored = names if lock["slot"] is None else [f"{names[0]}#{lock['slot']}"]
         values = {name: self.store.read(name, fence) for name in stored}
         await asyncio.sleep(BUSY_S * self.dice.random())
+        state = await self.library.call("state", lock=lock["handle"])
+        if state["held"]:
+            # It may have been renewed several times since the last look.
+            valid_ns = until(state)
+            record("extend", (seen_ns, state["read_ns"]), valid_until_ns=valid_ns, attached=True, **of)
         for name, value in values.items():
-            state = await self.library.call("state", lock=lock["handle"])
             if value is not None and shape != "shared" and state["held"]:
                 self.store.write(name, fence, value + 1)
         asked_ns, code = now_ns(), None
         try:
             await self.library.call("release", lock=lock["handle"])
-            self.worker.journal.record(*of_call, "release", (asked_ns, now_ns()), **of)
+            record("release", (asked_ns, now_ns()), **of)
         except Refused as error:
             # It has not relied on the lock for longer, although it may have been stopped.
             code, over_ns = error.code, min(asked_ns, max(valid_ns, until_ns))
-            self.worker.journal.record(*of_call, "release", (over_ns, over_ns), ok=False, **of)
+            record("release", (over_ns, over_ns), ok=False, **of)
         self.worker.journal.say("attached", acquired=1, lost=int(code == "lost"), code=code)
         await self.library.forget(lock["handle"])
         return True

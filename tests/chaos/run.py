@@ -22,7 +22,7 @@ from conformance.history import SLACK_MS
 from support.clock import now_ns
 from support.resp import ReplyError
 
-POOLS = {"hot": 3, "cool": 24, "long": 6, "lease": 8, "mass": 1200, "proof": 1, "slot": 2, "slot-long": 1, "term": 3}
+POOLS = {"hot": 3, "cool": 24, "long": 6, "lease": 8, "mass": 400, "proof": 1, "slot": 2, "slot-long": 1, "term": 3}
 """How many names an epoch has of each kind."""
 
 TAGGED = {"hot": 2, "cool": 12, "long": 3, "lease": 4}

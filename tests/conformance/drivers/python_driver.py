@@ -36,6 +36,9 @@ from support.process import die_with_parent
 
 Json = dict[str, Any]
 
+REQUEST_LIMIT = 1 << 24
+"""The longest request."""
+
 POLL_S = 0.005
 DETACHED_S = 60
 """The ttl of a detached term."""
@@ -208,8 +211,11 @@ class Driver:
 
     async def serve_async(self) -> None:
         """The asynchronous face: a task for every request."""
-        loop, reader = asyncio.get_running_loop(), futures.ThreadPoolExecutor(1)
-        while line := await loop.run_in_executor(reader, sys.stdin.readline):
+        # A thread that reads would have to wait for the interpreter's lock at every line.
+        reader = asyncio.StreamReader(limit=REQUEST_LIMIT)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+        async for line in reader:
             request = json.loads(line)
             call = self.calls[request["id"]] = asyncio.create_task(self.answer(request))
             call.add_done_callback(partial(self.calls.pop, request["id"]))
