@@ -86,10 +86,10 @@ def test_a_self_signed_certificate(drivers: Drivers, self_signed: tuple[str, Pat
 def test_the_wrong_scheme(drivers: Drivers, encrypted: str, face: str, name: str) -> None:
     """The answer says what to write. A server without TLS waits for more."""
     driver = drivers.start(face)
-    assert "write rediss://" in refusal(driver, encrypted.replace("rediss:", "redis:"), name)
+    assert "begin its address with rediss" in refusal(driver, encrypted.replace("rediss:", "redis:"), name)
     with Server(tcp=True) as plain:
         url = plain.url.replace("redis:", "rediss:")
-        assert "write redis://" in refusal(driver, url, name, connect_timeout_ms=SHORT_MS)
+        assert "begin its address with redis," in refusal(driver, url, name, connect_timeout_ms=SHORT_MS)
 
 
 @every_face

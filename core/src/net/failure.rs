@@ -199,7 +199,8 @@ impl fmt::Display for Failure {
             Self::NoLogin(why) => write!(f, "was not asked: {why}"),
             Self::Closed => f.write_str("closed the connection"),
             Self::HungUp => f.write_str(
-                "cannot be reached: connection closed while it was set up; if the server expects TLS, write rediss://",
+                "cannot be reached: connection closed while it was set up; if the server expects TLS, begin its \
+                 address with rediss",
             ),
             Self::Full => f.write_str("max number of clients reached; raise its maxclients or close connections"),
             Self::Silent(after) if after.is_zero() => f.write_str("was not asked: no time was left"),

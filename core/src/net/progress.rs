@@ -37,7 +37,7 @@ impl fmt::Display for Phase {
             Self::Map => "no server of the cluster told its map",
             Self::Resolve => "its name was not resolved",
             Self::Open => "the connection was not accepted",
-            Self::Tls => "the TLS handshake was not answered; if the server is without TLS, write redis://",
+            Self::Tls => "the TLS handshake was not answered; if the server is without TLS, begin its address with redis, not rediss",
             Self::SetUp => "the login or the set-up was not answered",
         })
     }
