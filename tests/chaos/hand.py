@@ -24,7 +24,7 @@ The ways to use a lock:
 - `cancel`: cancel the acquire, or let it time out; `try`: do not wait;
 - `long`: hold it for longer than its ttl, renewed in the background; `manual`: the same, extended by hand;
 - `lease`: with a ttl so long that a forgotten key would be seen;
-- `stale`: sleep past the end without a check, and write anyway;
+- `stale`: sleep past the end, and write anyway;
 - `hand`: detach it, for a hand of another language, which attaches it, works and releases it. It is the same hold: both
   write under its fence. If no hand takes it soon, the one that gave it takes it back, by attaching it too.
 
@@ -518,6 +518,8 @@ class Hand:
                     await self._extend(hold)
             case "stale":
                 await hold.wait(SHORT_S * (0.8 + 0.6 * self.dice.random()))
+                # Behind a stop, the time is over and the lock lost at one moment.
+                await hold.look()
         for name, value in values.items():
             if value is None or (hold.lost and way != "stale"):
                 continue
