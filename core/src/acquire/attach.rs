@@ -22,7 +22,7 @@ use crate::hold::lease::Lease;
 use crate::hold::owner::LeaseOwner;
 use crate::net::ballots::{KeyBallots, NoQuorum, precheck};
 use crate::net::connections::Connections;
-use crate::process::context::MOVES_MOST;
+use crate::process::context::Following;
 use crate::protocol::backoff;
 use crate::protocol::detached::Detached;
 use crate::protocol::quorum::KeyVote;
@@ -36,16 +36,10 @@ impl Acquire {
         detached: &Arc<Detached>,
     ) -> Result<Step, Error> {
         let limit = self.limit_before(1);
-        let mut connections = Arc::clone(connections);
-        let mut tried = self.attach_on(&connections, detached, limit).await?;
-        for _ in 0..MOVES_MOST {
-            let Try::Unknown(_) = tried else { break };
-            let Some(there) = self.context.moved_from(&connections) else { break };
-            if connections.clock.now() >= limit {
-                break;
-            }
-            connections = there;
-            tried = self.attach_on(&connections, detached, limit).await?;
+        let mut way = Following::new(connections, limit);
+        let mut tried = self.attach_on(connections, detached, limit).await?;
+        while matches!(tried, Try::Unknown(_)) && way.moves_on(&self.context) {
+            tried = self.attach_on(&way.connections, detached, limit).await?;
         }
         match tried {
             Try::Won(won) => {
@@ -57,7 +51,7 @@ impl Acquire {
                 drop(self.attachment.take().and_then(Attachment::into_claim));
                 Err(Error::lost(reason).with_name(self.context.spec.name.bytes()).with_nodes(nodes))
             }
-            Try::Unknown(ballots) => self.attach_later(&connections, &ballots).await,
+            Try::Unknown(ballots) => self.attach_later(&way.connections, &ballots).await,
         }
     }
 

@@ -64,7 +64,7 @@ use crate::net::ballots::{self, Ballots, NoQuorum};
 use crate::net::connections::Connections;
 use crate::net::failure::{Failure, in_millis};
 use crate::options::Protocol;
-use crate::process::context::{LockContext, MOVES_MOST};
+use crate::process::context::{Following, LockContext};
 use crate::process::waiters::{Departure, Waiter};
 use crate::protocol::backoff;
 use crate::protocol::outage::Outage;
@@ -390,16 +390,10 @@ impl Acquire {
             // A closed idle connection says nothing about the lock: retries at once, with a fresh token.
             outcome = attempt(&self.context, connections, limit, &mut self.state).await;
         }
-        let mut moved: Option<Arc<Connections>> = None;
-        for _ in 0..MOVES_MOST {
-            let Err(NoQuorum::Lost(_) | NoQuorum::Quarantined(..)) = outcome else { break };
-            if self.context.process.clock.now() >= limit {
-                break;
-            }
-            let Some(there) = self.context.moved_from(moved.as_ref().unwrap_or(connections)) else { break };
+        let mut way = Following::new(connections, limit);
+        while matches!(outcome, Err(NoQuorum::Lost(_) | NoQuorum::Quarantined(..))) && way.moves_on(&self.context) {
             // With a fresh token, and the health of the servers that are asked then.
-            outcome = attempt(&self.context, &there, limit, &mut self.state).await;
-            moved = Some(there);
+            outcome = attempt(&self.context, &way.connections, limit, &mut self.state).await;
         }
         outcome
     }

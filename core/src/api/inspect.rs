@@ -17,7 +17,7 @@ use crate::net::connections::Connections;
 use crate::net::failure::Failure;
 use crate::net::footprint::Footprint;
 use crate::net::round::{Event, Round};
-use crate::process::context::{LockContext, MOVES_MOST};
+use crate::process::context::{Following, LockContext};
 use crate::protocol::quorum::{self, LockState, Owner, Presence};
 use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
@@ -235,16 +235,12 @@ async fn ask_where_it_is(
     counts: bool,
     decided: impl Fn(&LockContext, &[Answer]) -> bool,
 ) -> Vec<Answer> {
-    let mut connections = context.set().connections(&Handle::current());
+    let connections = context.set().connections(&Handle::current());
     let end = connections.connect_limit().after(context.spec.settings.node_timeout);
+    let mut way = Following::new(&connections, end);
     let mut answers = ask_on(context, &connections, None, counts, &decided).await;
-    for _ in 0..MOVES_MOST {
-        if answers.iter().all(Result::is_ok) || connections.clock.now() >= end {
-            break;
-        }
-        let Some(there) = context.moved_from(&connections) else { break };
-        connections = there;
-        let again = ask_on(context, &connections, Some(end), counts, &decided).await;
+    while answers.iter().any(Result::is_err) && way.moves_on(context) {
+        let again = ask_on(context, &way.connections, Some(end), counts, &decided).await;
         // What a node has said stays said.
         let merged = answers.into_iter().zip(again).map(|(before, now)| if now.is_ok() { now } else { before.or(now) });
         answers = merged.collect();

@@ -17,10 +17,11 @@ use crate::net::connections::Connections;
 use crate::net::failure::{Failure, within};
 use crate::net::node::Connection;
 use crate::net::node::keys::{Content, Proof};
-use crate::process::context::{LockContext, MOVES_MOST};
+use crate::process::context::{Following, LockContext};
 use crate::protocol::quorum::{LockState, quorum};
 use crate::protocol::request::Reply;
 use crate::protocol::shape::PERMITS_MOST;
+use crate::sys::clock::Moment;
 use crate::sys::future::join_all;
 use crate::texts::opaque;
 
@@ -255,16 +256,14 @@ async fn ask<T, F: Future<Output = Result<T, Failure>>>(
     node: usize,
     call: &impl Fn(Connection, bool) -> F,
 ) -> Result<T, Failure> {
-    let mut connections = context.set().connections(&Handle::current());
-    let mut answer = ask_on(context, &connections, node, call).await;
-    for _ in 0..MOVES_MOST {
-        match (&answer, context.moved_from(&connections)) {
-            (Err(_), Some(there)) => connections = there,
-            // An idle connection had ended. What it carried, if anything, is done once more, which changes nothing.
-            (Err(Failure::Closed), None) => {}
-            _ => break,
-        }
-        answer = ask_on(context, &connections, node, call).await;
+    let mut way = Following::new(&context.set().connections(&Handle::current()), Moment::NEVER);
+    let mut answer = ask_on(context, &way.connections, node, call).await;
+    if matches!(answer, Err(Failure::Closed)) {
+        // An idle connection had ended. What it carried, if anything, is done once more, which changes nothing.
+        answer = ask_on(context, &way.connections, node, call).await;
+    }
+    while answer.is_err() && way.moves_on(context) {
+        answer = ask_on(context, &way.connections, node, call).await;
     }
     answer
 }

@@ -25,7 +25,7 @@ use crate::hold::extend::{Extended, Wait};
 use crate::hold::lease::{Lease, Ownership, ReleaseBegun};
 use crate::hold::owner::LeaseOwner;
 use crate::options;
-use crate::process::context::MOVES_MOST;
+use crate::process::context::Following;
 use crate::process::metrics::ReleaseEnd;
 use crate::sys::current_runtime;
 
@@ -65,17 +65,12 @@ pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(
 
 /// Extends the lock over the connections of this runtime, and once more wherever it has moved meanwhile.
 async fn extend_here(lease: &Arc<Lease>, ttl: Option<Duration>) -> Extended {
-    let mut connections = lease.context.set().connections(&Handle::current());
+    let connections = lease.context.set().connections(&Handle::current());
     let end = connections.connect_limit().after(lease.context.spec.settings.node_timeout);
+    let mut way = Following::new(&connections, end);
     let mut extended = extend::extend(lease, &connections, ttl, Wait::Call).await;
-    for _ in 0..MOVES_MOST {
-        let Extended::Unknown(..) = extended else { break };
-        if connections.clock.now() >= end {
-            break;
-        }
-        let Some(there) = lease.context.moved_from(&connections) else { break };
-        connections = there;
-        extended = extend::extend(lease, &connections, ttl, Wait::Until(end)).await;
+    while matches!(extended, Extended::Unknown(..)) && way.moves_on(&lease.context) {
+        extended = extend::extend(lease, &way.connections, ttl, Wait::Until(end)).await;
     }
     extended
 }

@@ -17,7 +17,7 @@ use crate::hold::outcome::Loss;
 use crate::net::ballots::KeyBallots;
 use crate::net::connections::Connections;
 use crate::net::round::{Delivery, Round};
-use crate::process::context::{LockContext, MOVES_MOST};
+use crate::process::context::{Following, LockContext};
 use crate::protocol::quorum::{KeyVerdict, KeyVote, NodeMask};
 use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
@@ -29,21 +29,15 @@ use crate::sys::clock::Moment;
 /// `lost` if a quorum did not have the lock any more; `unavailable` if the outcome is not known in time (the background
 /// goes on).
 pub(crate) async fn release(lease: &Lease, claim: Claim, connections: &Arc<Connections>) -> Result<(), Error> {
-    let mut asked = Arc::clone(connections);
-    let end = asked.connect_limit().after(lease.context.spec.settings.release_timeout());
-    let (mut round, mut ballots, mut verdict) = ask(lease, &claim, (&asked, None), NodeMask::NONE).await;
+    let end = connections.connect_limit().after(lease.context.spec.settings.release_timeout());
+    let mut way = Following::new(connections, end);
+    let (mut round, mut ballots, mut verdict) = ask(lease, &claim, (connections, None), NodeMask::NONE).await;
     let mut retried = NodeMask::NONE;
-    for _ in 0..MOVES_MOST {
-        let (KeyVerdict::Open | KeyVerdict::Unknown) = verdict else { break };
-        if asked.clock.now() >= end {
-            break;
-        }
-        let Some(there) = lease.context.moved_from(&asked) else { break };
-        asked = there;
+    while matches!(verdict, KeyVerdict::Open | KeyVerdict::Unknown) && way.moves_on(&lease.context) {
         retried = retried.union(ballots.unheard());
-        (round, ballots, verdict) = ask(lease, &claim, (&asked, Some(end)), retried).await;
+        (round, ballots, verdict) = ask(lease, &claim, (&way.connections, Some(end)), retried).await;
     }
-    let answers = || ballots.answers(&asked.members, describe);
+    let answers = || ballots.answers(&way.connections.members, describe);
     match verdict {
         KeyVerdict::Open | KeyVerdict::Unknown => {
             // The caller may not drive its connections again. Dropping the claim lets the background go on.

@@ -14,6 +14,7 @@ use crate::protocol::detached::Detached;
 use crate::protocol::name::Name;
 use crate::protocol::request::Keys;
 use crate::protocol::shape::Names;
+use crate::sys::clock::Moment;
 
 /// A lock's names, keys and settings, fixed when the call begins.
 #[derive(Clone, Debug)]
@@ -60,7 +61,33 @@ impl Spec {
 }
 
 /// How often one operation begins again because the lock is on another set.
-pub(crate) const MOVES_MOST: u32 = 5;
+const MOVES_MOST: u32 = 5;
+
+/// The connections of one operation, which follows its lock to the set that has it.
+#[derive(Debug)]
+pub(crate) struct Following {
+    pub(crate) connections: Arc<Connections>,
+    /// When it stays where it is.
+    end: Moment,
+    moves: u32,
+}
+
+impl Following {
+    pub(crate) fn new(connections: &Arc<Connections>, end: Moment) -> Self {
+        Self { connections: Arc::clone(connections), end, moves: 0 }
+    }
+
+    /// Goes on to the set that has the lock now. Returns false if that is the same one, and after the end.
+    pub(crate) fn moves_on(&mut self, context: &LockContext) -> bool {
+        if self.moves == MOVES_MOST || self.connections.clock.now() >= self.end {
+            return false;
+        }
+        let Some(there) = context.moved_from(&self.connections) else { return false };
+        self.connections = there;
+        self.moves += 1;
+        true
+    }
+}
 
 /// One call's context.
 #[derive(Clone, Debug)]
@@ -98,8 +125,6 @@ impl LockContext {
 
     /// Returns connections like these to the set that has this lock now, if it is another set.
     pub(crate) fn moved_from(&self, connections: &Connections) -> Option<Arc<Connections>> {
-        let set = self.set();
-        let has_moved = !Arc::ptr_eq(&set.members, &connections.members);
-        has_moved.then(|| set.connections_like(connections))
+        self.has_moved(connections).then(|| self.set().connections_like(connections))
     }
 }
