@@ -142,7 +142,7 @@ pub(crate) fn drive_unless<T: Send + 'static, E>(
 /// the runtime whose connections know about the lock; `None` for the background's. Calls `waits` before it waits for others,
 /// or once it has parked for longer than it takes to leave the lock to others for a moment. Calls `interrupted`, if given,
 /// every 25 ms. Ends if one of them fails. Not for a tokio context.
-pub(crate) fn acquire<E>(
+fn acquire<E>(
     context: LockContext,
     waits: impl FnOnce() -> Result<(), E>,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
@@ -189,9 +189,26 @@ pub(crate) fn acquire<E>(
     }
 }
 
+/// Works as [`acquire`], also in a tokio context. Ends with `None` once `stopped` does.
+pub(crate) fn acquire_until(
+    context: LockContext,
+    stopped: Option<&Arc<Ending>>,
+) -> Result<Option<(LeaseOwner, Option<Id>)>, Error> {
+    if Handle::try_current().is_ok() {
+        let owner = acquire_parked(context, &stopped.cloned().unwrap_or_default())?;
+        return Ok(owner.map(|owner| (owner, None)));
+    }
+    let interrupted = stopped.map(|stopped| move || if stopped.has_started() { Err(()) } else { Ok(()) });
+    match acquire(context, || Ok(()), interrupted) {
+        Ok(acquired) => Ok(Some(acquired)),
+        Err(Stop::Failed(error)) => Err(error),
+        Err(Stop::Interrupted(())) => Ok(None),
+    }
+}
+
 /// Acquires in the background while the calling thread parks, which a tokio context permits. Ends with `None` once
 /// `stopped` does. The call begins and ends on the calling thread, to whose span it belongs.
-pub(crate) fn acquire_parked(context: LockContext, stopped: &Arc<Ending>) -> Result<Option<LeaseOwner>, Error> {
+fn acquire_parked(context: LockContext, stopped: &Arc<Ending>) -> Result<Option<LeaseOwner>, Error> {
     background::refuse_to_block()?;
     let process = Arc::clone(&context.process);
     let mut acquire = Acquire::begin(context)?;

@@ -16,16 +16,15 @@
 //! # }
 //! ```
 
-use std::convert::Infallible;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use std::vec;
 
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::Id;
 
-use crate::acquire::thread::{self, Caller, Stop, drive};
+use crate::acquire::thread::{Caller, acquire_until, drive};
 use crate::api::client::{self, IntoNodes};
 use crate::api::diagnose::Diagnosis;
 use crate::api::election::{self, Leader, is_outage, leader};
@@ -241,15 +240,8 @@ impl<Kind> Lock<Kind> {
     }
 
     fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
-        let context = self.0.context(Some(protocol))?;
-        if Handle::try_current().is_ok() {
-            let owner = thread::acquire_parked(context, &Arc::default())?.expect("nothing stops it");
-            return Ok(Guard { owner, runtime: None });
-        }
-        match thread::acquire(context, || Ok(()), None::<fn() -> Result<(), Infallible>>) {
-            Ok((owner, runtime)) => Ok(Guard { owner, runtime }),
-            Err(Stop::Failed(error)) => Err(error),
-        }
+        let (owner, runtime) = acquire_until(self.0.context(Some(protocol))?, None)?.expect("nothing stops it");
+        Ok(Guard { owner, runtime })
     }
 
     /// Tries once. Returns `None` if others hold the lock; see [`crate::Lock::try_acquire`].
@@ -496,23 +488,11 @@ impl Election {
     /// As [`Election::run`].
     pub fn campaign(&self) -> Result<Option<Guard>, Error> {
         while !self.is_stopped() {
-            let context = self.0.candidature()?;
-            let acquired = if Handle::try_current().is_ok() {
-                let acquired = thread::acquire_parked(context, self.0.stopped()).transpose();
-                acquired.map(|acquired| acquired.map(|owner| (owner, None)))
-            } else {
-                let interrupted = || if self.is_stopped() { Err(()) } else { Ok(()) };
-                match thread::acquire(context, || Ok(()), Some(interrupted)) {
-                    Ok(acquired) => Some(Ok(acquired)),
-                    Err(Stop::Failed(error)) => Some(Err(error)),
-                    Err(Stop::Interrupted(())) => None,
-                }
-            };
-            match acquired {
-                None => break,
-                Some(Ok((owner, runtime))) => return Ok(Some(Guard { owner, runtime })),
-                Some(Err(error)) if is_outage(&error) => {}
-                Some(Err(error)) => return Err(error),
+            match acquire_until(self.0.candidature()?, Some(self.0.stopped())) {
+                Ok(None) => break,
+                Ok(Some((owner, runtime))) => return Ok(Some(Guard { owner, runtime })),
+                Err(error) if is_outage(&error) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(None)
