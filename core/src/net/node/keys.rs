@@ -13,6 +13,7 @@ use super::pipeline::Answer;
 use super::redis::RedisConnection;
 use super::scripts::{ScriptId, command, deletion, refusal, reply, text, ttl_left};
 use crate::net::failure::Failure;
+use crate::net::node::Connection;
 use crate::net::node::way::Eval;
 use crate::protocol::request::{Action, KeyState, Keys, Reply, Request, WAITING_MAX};
 use crate::protocol::token::Token;
@@ -29,7 +30,7 @@ pub(crate) struct Step {
 
 impl Step {
     /// Returns the last step.
-    pub(super) fn last(keys: Vec<Vec<u8>>) -> Self {
+    fn last(keys: Vec<Vec<u8>>) -> Self {
         Self { keys, next: None }
     }
 }
@@ -62,56 +63,85 @@ impl Proof {
     }
 }
 
-/// Asks for a part of the keys.
-pub(super) async fn scan(
-    connection: &RedisConnection,
-    prefix: &[u8],
-    cursor: u64,
-    count: u32,
-) -> Result<Step, Failure> {
-    let mut command = redis::cmd("SCAN");
-    command.arg(cursor).arg("MATCH").arg([prefix, b"*"].concat()).arg("COUNT").arg(count);
-    let answer = value_of(connection.ask_each(&[command]).await.pop())?;
-    let Value::Array(parts) = answer else { return Err(Failure::UnexpectedReply) };
-    let [cursor, Value::Array(found)] = &*parts else { return Err(Failure::UnexpectedReply) };
-    let next: u64 = text(cursor).and_then(|digits| digits.parse().ok()).ok_or(Failure::UnexpectedReply)?;
-    let key = |value: &Value| match value {
-        Value::BulkString(key) => Ok(key.clone()),
-        _ => Err(Failure::UnexpectedReply),
-    };
-    let keys = found.iter().map(key).collect::<Result<_, _>>()?;
-    Ok(Step { keys, next: (next != 0).then_some(next) })
-}
-
-/// Reads what is under the lock key, and how many wait. In three commands: it changes meanwhile only for the ttl.
-pub(super) async fn read(connection: &RedisConnection, keys: &Keys, asking: bool) -> Result<Content, Failure> {
-    let of_key = |name: &str, key: &[u8]| {
-        let mut command = redis::cmd(name);
-        command.arg(key);
-        command
-    };
-    let commands = [of_key("GET", &keys.lock), of_key("PTTL", &keys.lock), of_key("GET", &keys.want)];
-    let mut answers = ask(connection, commands, asking).await.into_iter();
-    let (value, left, waiting) = (answers.next(), answers.next(), answers.next());
-    let value = match value {
-        Some(Ok(Value::ServerError(error))) if error.code() == "WRONGTYPE" => None,
-        value => match value_of(value)? {
-            Value::Nil => return Ok(Content { state: KeyState::Free, waiting: count(waiting), proof: None }),
-            Value::BulkString(value) => Some(value),
-            _ => return Err(Failure::UnexpectedReply),
-        },
-    };
-    let Value::Int(left) = value_of(left)? else { return Err(Failure::UnexpectedReply) };
-    if left == -2 {
-        // It has expired since.
-        return Ok(Content { state: KeyState::Free, waiting: count(waiting), proof: None });
+impl Connection {
+    /// Asks for some of the keys that begin with `prefix`, from `cursor` on, and has the server look at about `count`
+    /// keys for them.
+    pub(crate) async fn scan(&self, prefix: &[u8], cursor: u64, count: u32) -> Result<Step, Failure> {
+        let connection = match self {
+            Self::Redis(connection) => connection,
+            Self::Memory(store) => return store.look(|store, now| Step::last(store.keys(now, prefix))),
+            Self::Simulated(_) => return Ok(Step::last(Vec::new())),
+        };
+        let mut command = redis::cmd("SCAN");
+        command.arg(cursor).arg("MATCH").arg([prefix, b"*"].concat()).arg("COUNT").arg(count);
+        let answer = value_of(connection.ask_each(&[command]).await.pop())?;
+        let Value::Array(parts) = answer else { return Err(Failure::UnexpectedReply) };
+        let [cursor, Value::Array(found)] = &*parts else { return Err(Failure::UnexpectedReply) };
+        let next: u64 = text(cursor).and_then(|digits| digits.parse().ok()).ok_or(Failure::UnexpectedReply)?;
+        let key = |value: &Value| match value {
+            Value::BulkString(key) => Ok(key.clone()),
+            _ => Err(Failure::UnexpectedReply),
+        };
+        let keys = found.iter().map(key).collect::<Result<_, _>>()?;
+        Ok(Step { keys, next: (next != 0).then_some(next) })
     }
-    let ttl_left = ttl_left(left);
-    let (state, proof) = match value {
-        Some(value) => judged(&value, ttl_left),
-        None => (shared(connection, keys, asking).await?, None),
-    };
-    Ok(Content { state, waiting: count(waiting), proof })
+
+    /// Reads what is under a lock key, and how many wait, with what proves whose it is. `asking` as in
+    /// [`OpenSlot`](crate::net::node::way::OpenSlot). In three commands: it changes meanwhile only for the ttl.
+    pub(crate) async fn read(&self, keys: &Keys, asking: bool) -> Result<Content, Failure> {
+        let connection = match self {
+            Self::Redis(connection) => connection,
+            Self::Memory(store) => return read_store(store, keys),
+            Self::Simulated(_) => return Err(Failure::UnexpectedReply),
+        };
+        let of_key = |name: &str, key: &[u8]| {
+            let mut command = redis::cmd(name);
+            command.arg(key);
+            command
+        };
+        let commands = [of_key("GET", &keys.lock), of_key("PTTL", &keys.lock), of_key("GET", &keys.want)];
+        let mut answers = ask(connection, commands, asking).await.into_iter();
+        let (value, left, waiting) = (answers.next(), answers.next(), answers.next());
+        let value = match value {
+            Some(Ok(Value::ServerError(error))) if error.code() == "WRONGTYPE" => None,
+            value => match value_of(value)? {
+                Value::Nil => return Ok(Content { state: KeyState::Free, waiting: count(waiting), proof: None }),
+                Value::BulkString(value) => Some(value),
+                _ => return Err(Failure::UnexpectedReply),
+            },
+        };
+        let Value::Int(left) = value_of(left)? else { return Err(Failure::UnexpectedReply) };
+        if left == -2 {
+            // It has expired since.
+            return Ok(Content { state: KeyState::Free, waiting: count(waiting), proof: None });
+        }
+        let ttl_left = ttl_left(left);
+        let (state, proof) = match value {
+            Some(value) => judged(&value, ttl_left),
+            None => (shared(connection, keys, asking).await?, None),
+        };
+        Ok(Content { state, waiting: count(waiting), proof })
+    }
+
+    /// Deletes the lock key if it is still that of `proof`, and ends the count of waiters if this user may.
+    pub(crate) async fn delete(&self, keys: &Arc<Keys>, proof: &Proof, asking: bool) -> Result<Reply, Failure> {
+        let connection = match self {
+            Self::Redis(connection) => connection,
+            Self::Memory(store) => return delete_from_store(store, keys, proof),
+            Self::Simulated(_) => return Err(Failure::UnexpectedReply),
+        };
+        let mut answer = Err(Failure::Closed);
+        for hints in [true, false] {
+            let (question, command) = deletion(keys, proof.as_bytes(), matches!(proof, Proof::Token(_)), hints);
+            let said = ask(connection, [command], asking).await.pop().unwrap_or(Err(Failure::Closed));
+            answer = said.and_then(|value| reply(question, value));
+            // Nothing was executed then, and the waiters key may be the reason.
+            if !matches!(answer, Err(Failure::Forbidden(_) | Failure::Between)) {
+                break;
+            }
+        }
+        answer
+    }
 }
 
 /// Looks at a lock key that is not a string: many may share the lock. Meanwhile anything else may have become of it.
@@ -147,26 +177,6 @@ fn count(answer: Option<Answer>) -> Option<u32> {
     }
 }
 
-/// Deletes the lock key if it is still that of `proof`, and ends the count of waiters if this user may.
-pub(super) async fn delete(
-    connection: &RedisConnection,
-    keys: &Keys,
-    proof: &Proof,
-    asking: bool,
-) -> Result<Reply, Failure> {
-    let mut answer = Err(Failure::Closed);
-    for hints in [true, false] {
-        let (question, command) = deletion(keys, proof.as_bytes(), matches!(proof, Proof::Token(_)), hints);
-        let said = ask(connection, [command], asking).await.pop().unwrap_or(Err(Failure::Closed));
-        answer = said.and_then(|value| reply(question, value));
-        // Nothing was executed then, and the waiters key may be the reason.
-        if !matches!(answer, Err(Failure::Forbidden(_) | Failure::Between)) {
-            break;
-        }
-    }
-    answer
-}
-
 /// Sends commands in one write, each behind ASKING if the server has not taken their slot yet.
 async fn ask<const N: usize>(connection: &RedisConnection, commands: [Cmd; N], asking: bool) -> Vec<Answer> {
     if !asking {
@@ -185,7 +195,7 @@ fn value_of(answer: Option<Answer>) -> Result<Value, Failure> {
 }
 
 /// Reads what a store in this process has under the lock key.
-pub(super) fn read_store(connection: &MemoryConnection, keys: &Keys) -> Result<Content, Failure> {
+fn read_store(connection: &MemoryConnection, keys: &Keys) -> Result<Content, Failure> {
     let proof = connection.look(|store, now| store.text(now, &keys.lock))?;
     let proof = proof.and_then(|value| judged(&value, None).1);
     let keys = Arc::new(keys.alone());
@@ -197,11 +207,7 @@ pub(super) fn read_store(connection: &MemoryConnection, keys: &Keys) -> Result<C
 }
 
 /// Deletes the lock key from a store in this process. Only this library writes there.
-pub(super) fn delete_from_store(
-    connection: &MemoryConnection,
-    keys: &Arc<Keys>,
-    proof: &Proof,
-) -> Result<Reply, Failure> {
+fn delete_from_store(connection: &MemoryConnection, keys: &Arc<Keys>, proof: &Proof) -> Result<Reply, Failure> {
     let Proof::Token(token) = proof else { return Ok(Reply::Foreign(None)) };
     let action = Action::give_up(keys, true, None);
     connection.call(&Request { keys: Arc::clone(keys), token: *token, action })

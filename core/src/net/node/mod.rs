@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::net::failure::Failure;
 use crate::net::logins::Logins;
 use crate::net::progress::{Phase, Progress};
-use crate::protocol::request::{Action, Keys, Reply, Request};
+use crate::protocol::request::{Action, Reply, Request};
 use crate::sys::clock::Clock;
 use crate::texts::opaque;
 
@@ -203,34 +203,6 @@ impl Connection {
     /// Returns the connection to a server, for a diagnosis; `None` for a node in this process.
     pub(crate) fn to_server(&self) -> Option<&redis::RedisConnection> {
         if let Self::Redis(connection) = self { Some(connection) } else { None }
-    }
-
-    /// Asks for some of the keys that begin with `prefix`, from `cursor` on, and has the server look at about `count`
-    /// keys for them.
-    pub(crate) async fn scan(&self, prefix: &[u8], cursor: u64, count: u32) -> Result<keys::Step, Failure> {
-        match self {
-            Self::Redis(connection) => keys::scan(connection, prefix, cursor, count).await,
-            Self::Memory(connection) => connection.look(|store, now| keys::Step::last(store.keys(now, prefix))),
-            Self::Simulated(_) => Ok(keys::Step::last(Vec::new())),
-        }
-    }
-
-    /// Reads what is under a lock key, with what proves whose it is. `asking` as in [`OpenSlot`].
-    pub(crate) async fn read(&self, keys: &Keys, asking: bool) -> Result<keys::Content, Failure> {
-        match self {
-            Self::Redis(connection) => keys::read(connection, keys, asking).await,
-            Self::Memory(connection) => keys::read_store(connection, keys),
-            Self::Simulated(_) => Err(Failure::UnexpectedReply),
-        }
-    }
-
-    /// Deletes the lock key if it is still that of `proof`.
-    pub(crate) async fn delete(&self, keys: &Arc<Keys>, proof: &keys::Proof, asking: bool) -> Result<Reply, Failure> {
-        match self {
-            Self::Redis(connection) => keys::delete(connection, keys, proof, asking).await,
-            Self::Memory(connection) => keys::delete_from_store(connection, keys, proof),
-            Self::Simulated(_) => Err(Failure::UnexpectedReply),
-        }
     }
 
     /// Sends a provider's newest login, if there is one; see [`redis::RedisConnection::log_in`].
