@@ -31,13 +31,12 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
 use crate::net::failure::Failure;
 use crate::net::logins::{Follower, Logins};
@@ -57,6 +56,7 @@ use crate::sys::clock::{Clock, Moment, SharedMoment};
 use crate::sys::event_loop::EventLoop;
 use crate::sys::future::notified_until;
 use crate::sys::handover::Handover;
+use crate::sys::lifeline::Lifeline;
 use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
 use crate::sys::random::Random;
@@ -150,44 +150,8 @@ pub(crate) struct Connections {
     lifeline: Lifeline,
 }
 
-/// A task that ends with the runtime, and its flag.
-#[derive(Debug)]
-struct Lifeline {
-    alive: Arc<AtomicBool>,
-    task: AbortHandle,
-}
-
 /// All connections to one set of nodes.
 pub(crate) type AllConnections = Mutex<Vec<Arc<Connections>>>;
-
-impl Lifeline {
-    fn watch(runtime: &Handle, all: Weak<AllConnections>) -> Self {
-        struct Last(Arc<AtomicBool>, Weak<AllConnections>);
-        impl Drop for Last {
-            /// Drops them with the runtime, whose event queue they keep open.
-            fn drop(&mut self) {
-                self.0.store(false, Ordering::Release);
-                let Some(all) = self.1.upgrade() else { return };
-                // If it is locked, whoever makes the next connections drops these.
-                let ended = all.try_lock().map(|mut all| all.extract_if(.., |one| !one.is_alive()).collect::<Vec<_>>());
-                drop(ended);
-            }
-        }
-        let alive = Arc::new(AtomicBool::new(true));
-        let last = Last(Arc::clone(&alive), all);
-        let task = spawn(runtime, async move {
-            let _last = last;
-            std::future::pending::<()>().await;
-        });
-        Self { alive, task }
-    }
-}
-
-impl Drop for Lifeline {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
 
 impl Connections {
     /// Makes connections on `runtime`. They leave `all` when that ends.
@@ -200,7 +164,13 @@ impl Connections {
         all: Weak<AllConnections>,
     ) -> Self {
         let slots = (0..members.len()).map(|_| Slot::default()).collect();
-        let lifeline = Lifeline::watch(&runtime, all);
+        // Dropped with the runtime, whose event queue they keep open.
+        let lifeline = Lifeline::watch(&runtime, move || {
+            let Some(all) = all.upgrade() else { return };
+            // If it is locked, whoever makes the next connections drops these.
+            let ended = all.try_lock().map(|mut all| all.extract_if(.., |one| !one.is_alive()).collect::<Vec<_>>());
+            drop(ended);
+        });
         let deadlines = Arc::new(Deadlines::new(runtime.clone()));
         let (changed, again) = (Notify::new(), SharedMoment::new(Moment::NEVER));
         Self { members, clock, random, runtime, slots, deadlines, events, changed, again, lifeline }
@@ -234,7 +204,7 @@ impl Connections {
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        self.lifeline.alive.load(Ordering::Acquire)
+        self.lifeline.is_alive()
     }
 
     /// Runs `task` on the runtime, where the connections are driven.

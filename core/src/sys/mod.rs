@@ -18,6 +18,7 @@ pub(crate) mod future;
 pub(crate) mod handover;
 pub(crate) mod histogram;
 pub(crate) mod host;
+pub(crate) mod lifeline;
 pub(crate) mod limits;
 pub(crate) mod local_socket;
 pub(crate) mod log;
