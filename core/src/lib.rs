@@ -142,6 +142,7 @@ mod error;
 mod event;
 mod hold;
 mod net;
+mod node;
 mod options;
 mod process;
 mod protocol;
@@ -149,6 +150,7 @@ mod sys;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod texts;
+mod transport;
 
 #[cfg(feature = "blocking")]
 pub use api::blocking;

@@ -7,7 +7,7 @@ use std::array;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use crate::net::node::memory::{Content, SortedSet, Store};
+use crate::node::memory::{Content, SortedSet, Store};
 use crate::protocol::name::Name;
 use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask, Verdict, Vote};
 use crate::protocol::request::{self, Action, KeyState, Reply, Request, Wants};

@@ -21,7 +21,6 @@ use crate::hold::claim::Claim;
 use crate::hold::outcome::{Outcome, Won};
 use crate::net::ballots::{self, Ballots, NoQuorum, explain, precheck};
 use crate::net::connections::Connections;
-use crate::net::failure::Failure;
 use crate::net::round::{Event, Round};
 use crate::process::context::{LockContext, Spec};
 use crate::protocol::positions::Positions;
@@ -29,6 +28,7 @@ use crate::protocol::quorum::{self, NodeMask, Verdict, Vote};
 use crate::protocol::request::{Action, Reply, Wants};
 use crate::sys::clock::Moment;
 use crate::sys::log::OpenSpan;
+use crate::transport::failure::Failure;
 
 /// The most that a proposed fence may differ from the server's clock with several nodes. With one node only the
 /// server's clock counts, and no client's.

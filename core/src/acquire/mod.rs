@@ -62,7 +62,6 @@ use crate::hold::owner::LeaseOwner;
 use crate::hold::setnx;
 use crate::net::ballots::{self, Ballots, NoQuorum};
 use crate::net::connections::Connections;
-use crate::net::failure::{Failure, in_millis};
 use crate::options::Protocol;
 use crate::process::context::{Following, LockContext};
 use crate::process::waiters::{Departure, Waiter};
@@ -72,6 +71,7 @@ use crate::protocol::quorum::NodeMask;
 use crate::sys::clock::Moment;
 use crate::sys::current_runtime;
 use crate::sys::log::log;
+use crate::transport::failure::{Failure, in_millis};
 
 /// How long a call without a timeout tries nodes that give no quorum.
 const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);

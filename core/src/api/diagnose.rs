@@ -16,9 +16,8 @@ use crate::address::Target;
 use crate::api::session::Session;
 use crate::error::Error;
 use crate::net::connections::Connections;
-use crate::net::failure::{Failure, within};
-use crate::net::node::event::EventSink;
-use crate::net::node::{Connection, probe};
+use crate::node::event::EventSink;
+use crate::node::{Connection, probe};
 use crate::process::Process;
 use crate::process::nodes::{NodeSet, Routes};
 use crate::protocol::diagnosis::cluster::{ClusterFacts, compared};
@@ -27,6 +26,7 @@ use crate::protocol::diagnosis::server::ServerFacts;
 use crate::protocol::diagnosis::{Finding, Level};
 use crate::protocol::token::Token;
 use crate::sys::future::join_all;
+use crate::transport::failure::{Failure, within};
 
 /// What begins a key of the diagnosis, after the client's prefix.
 const KEY: &str = "redlock:diagnose:";

@@ -14,7 +14,6 @@ use tokio::runtime::Handle;
 
 use crate::error::{AnswerKind, Error, ErrorKind, NodeAnswer};
 use crate::net::connections::Connections;
-use crate::net::failure::Failure;
 use crate::net::footprint::Footprint;
 use crate::net::round::{Event, Round};
 use crate::process::context::{Following, LockContext};
@@ -23,6 +22,7 @@ use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 use crate::sys::future::join_all;
+use crate::transport::failure::Failure;
 
 /// A lock and what its nodes show of it together; see [`Redlock::inspect`](crate::Redlock::inspect).
 ///

@@ -22,8 +22,7 @@ use crate::api::client::Redlock;
 use crate::api::inspect::{self, LockView};
 use crate::error::{Error, ErrorKind, NodeAnswer};
 use crate::net::connections::Connections;
-use crate::net::failure::{Failure, within};
-use crate::net::node::keys::Step;
+use crate::node::keys::Step;
 use crate::process::nodes::NodeSet;
 use crate::protocol::glob;
 use crate::protocol::name::{FENCE, Name};
@@ -33,6 +32,7 @@ use crate::sys::clock::{Clock, Moment};
 use crate::sys::fork::Pid;
 use crate::sys::future::join_all;
 use crate::texts::opaque;
+use crate::transport::failure::{Failure, within};
 
 /// How many steps a second a walk has, if its rate allows for it: short ones, because a server does nothing else in one.
 const STEPS_PER_SECOND: u32 = 50;

@@ -14,9 +14,8 @@ use crate::api::inspect::{Answer, LockView, Seen, unknown, view};
 use crate::error::{AnswerKind, Error, ErrorKind, NodeAnswer};
 use crate::net::ballots::HELD;
 use crate::net::connections::Connections;
-use crate::net::failure::{Failure, within};
-use crate::net::node::Connection;
-use crate::net::node::keys::{Content, Proof};
+use crate::node::Connection;
+use crate::node::keys::{Content, Proof};
 use crate::process::context::{Following, LockContext};
 use crate::protocol::quorum::{LockState, quorum};
 use crate::protocol::request::Reply;
@@ -24,6 +23,7 @@ use crate::protocol::shape::PERMITS_MOST;
 use crate::sys::clock::Moment;
 use crate::sys::future::join_all;
 use crate::texts::opaque;
+use crate::transport::failure::{Failure, within};
 
 impl Redlock {
     /// Deletes a lock that somebody else holds, or with a `slot` this one of a semaphore. Returns whose it was, or `None` if

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::LostReason;
-use crate::net::node::endpoint::Endpoint;
+use crate::node::endpoint::Endpoint;
 use crate::process::metrics::{self, AcquireEnd, Counts, HoldEnd, Metrics, ReleaseEnd, RenewalEnd};
 use crate::process::{Process, events};
 use crate::sys::clock::Moment;

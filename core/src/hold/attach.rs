@@ -28,7 +28,6 @@ use crate::hold::lease::Ownership;
 use crate::hold::outcome::Won;
 use crate::net::ballots::KeyBallots;
 use crate::net::connections::Connections;
-use crate::net::failure::Failure;
 use crate::net::footprint::{Footprint, Trace};
 use crate::net::round::{Event, Round};
 use crate::process::context::LockContext;
@@ -37,6 +36,7 @@ use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask};
 use crate::protocol::request::{Action, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
+use crate::transport::failure::Failure;
 
 /// One fresh token's part in an attachment. Dropping it keys back what it has re-keyed.
 #[derive(Debug)]

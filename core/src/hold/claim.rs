@@ -22,10 +22,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::net::connections::Connections;
-use crate::net::failure::Failure;
 use crate::net::footprint::{Footprint, Trace};
-use crate::net::node::Connection;
 use crate::net::round::{Delivery, Event, Round};
+use crate::node::Connection;
 use crate::process::Process;
 use crate::process::nodes::NodeSet;
 use crate::process::pending_releases::{self, Account};
@@ -34,6 +33,7 @@ use crate::protocol::quorum::{KeyVote, NodeMask};
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::{Moment, SharedMoment};
+use crate::transport::failure::Failure;
 
 /// One token's right to the keys it may have created.
 #[derive(Debug)]

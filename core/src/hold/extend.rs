@@ -39,11 +39,11 @@ use crate::hold::outcome::Loss;
 use crate::hold::restore::put_back;
 use crate::net::ballots::KeyBallots;
 use crate::net::connections::Connections;
-use crate::net::failure::Failure;
 use crate::net::round::{Delivery, Round};
 use crate::protocol::quorum::{KeyVerdict, KeyVote, quorum};
 use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
+use crate::transport::failure::Failure;
 
 /// For how long a caller waits for an extension.
 #[derive(Clone, Copy, Debug)]

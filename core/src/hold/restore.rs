@@ -34,16 +34,16 @@ use tokio::runtime::Handle;
 
 use crate::hold::lease::Lease;
 use crate::net::connections::Connections;
-use crate::net::failure::Failure;
-use crate::net::node::Connection;
-use crate::net::node::way::Eval;
 use crate::net::round::Round;
+use crate::node::Connection;
+use crate::node::way::Eval;
 use crate::process::context::LockContext;
 use crate::process::schedule::Search;
 use crate::protocol::backoff;
 use crate::protocol::quorum::KeyVote;
 use crate::protocol::request::Reply;
 use crate::sys::future::begun;
+use crate::transport::failure::Failure;
 
 /// Restores the lock on nodes that answered *absent* in a successful round, now or as stragglers.
 pub(crate) fn put_back(lease: &Arc<Lease>, round: Round, votes: &[KeyVote]) {

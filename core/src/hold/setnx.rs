@@ -33,10 +33,9 @@ use crate::error::{AnswerKind, Error, ErrorKind, LostReason, NodeAnswer};
 use crate::hold::outcome::{Loss, Outcome, Won};
 use crate::net::ballots::{self, Ballots, NoQuorum, precheck};
 use crate::net::connections::Connections;
-use crate::net::failure::Failure;
 use crate::net::footprint::Footprint;
-use crate::net::node::Connection;
 use crate::net::round::{Event, Round};
+use crate::node::Connection;
 use crate::process::context::LockContext;
 use crate::process::shutdown::PendingWork;
 use crate::protocol::backoff;
@@ -45,6 +44,7 @@ use crate::protocol::request::{Action, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 use crate::sys::future::unless;
+use crate::transport::failure::Failure;
 
 /// The one node.
 const NODE: usize = 0;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::error::{AnswerKind, HeldBy, NodeAnswer};
 use crate::net::connections::{Connections, Members};
-use crate::net::failure::Failure;
 use crate::net::round::{Delivery, Event, Round};
 use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask, Vote};
 use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
+use crate::transport::failure::Failure;
 
 /// A node's answer in a few words: another has the lock.
 pub(crate) const HELD: &str = "held";

@@ -3,7 +3,7 @@
 //! States of a slot, which is for one node:
 //!
 //! - *empty*: it has no connection, but keeps the failure if its node may not be connected to now.
-//! - *waiting*: one task on the runtime waits for the node's [`Pace`](crate::net::node::pace::Pace), shared by all
+//! - *waiting*: one task on the runtime waits for the node's [`Pace`](crate::node::pace::Pace), shared by all
 //!   connections of the process, to permit a connect.
 //! - *connecting*: the same task connects, for at most `connect_timeout`.
 //! - *ready*: it has a connection.
@@ -38,16 +38,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::net::failure::Failure;
-use crate::net::logins::{Follower, Logins};
 use crate::net::member::Member;
-use crate::net::node::Connection;
-use crate::net::node::event::{EventSink, NodeEvent};
-use crate::net::node::health::Health;
-use crate::net::node::identity::ServerInfo;
-use crate::net::node::pace::{self, Leave};
 use crate::net::slot::{Slot, State};
 use crate::net::timers::Deadlines;
+use crate::node::Connection;
+use crate::node::event::{EventSink, NodeEvent};
+use crate::node::health::Health;
+use crate::node::identity::ServerInfo;
+use crate::node::pace::{self, Leave};
 use crate::protocol::cluster::Redirect;
 use crate::protocol::place::Place;
 use crate::protocol::quorum::{NodeMask, quorum};
@@ -61,6 +59,8 @@ use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
 use crate::sys::random::Random;
 use crate::sys::task::spawn;
+use crate::transport::failure::Failure;
+use crate::transport::logins::{Follower, Logins};
 
 /// How long a node may lag behind the answers of others before it is written to last.
 const LAG_LIMIT: Duration = Duration::from_millis(10);
@@ -786,9 +786,9 @@ mod tests {
 
     use super::*;
     use crate::address::Addresses;
-    use crate::net::node::endpoint::Endpoints;
-    use crate::net::node::{MemoryNodes, Node};
-    use crate::net::progress::Progress;
+    use crate::node::endpoint::Endpoints;
+    use crate::node::{MemoryNodes, Node};
+    use crate::transport::progress::Progress;
 
     /// Connections on which the background waits.
     fn waiting(server: &Server) -> Arc<Connections> {

@@ -8,12 +8,12 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::net::failure::Failure;
-use crate::net::node::Connection;
+use crate::node::Connection;
 use crate::protocol::quorum::NodeMask;
 use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
 use crate::sys::mutex::Mutex;
+use crate::transport::failure::Failure;
 
 /// The keys that one token may have left, by node.
 #[derive(Debug)]

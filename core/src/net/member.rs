@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::address::Address;
-use crate::net::node::Node;
-use crate::net::node::endpoint::Endpoint;
-use crate::net::node::pace::Leave;
+use crate::node::Node;
+use crate::node::endpoint::Endpoint;
+use crate::node::pace::Leave;
 use crate::sys::clock::Moment;
 
 /// One node under its address.

@@ -20,10 +20,10 @@
 use std::sync::Arc;
 
 use crate::net::connections::Connections;
-use crate::net::failure::Failure;
-use crate::net::node::Connection;
-use crate::net::node::way::OpenSlot;
+use crate::node::Connection;
+use crate::node::way::OpenSlot;
 use crate::protocol::request::{Action, KeyState, Keys, Reply, Request};
+use crate::transport::failure::Failure;
 
 /// How often one request is sent on. Two servers may name each other for a while.
 const MOST: u32 = 5;

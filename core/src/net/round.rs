@@ -25,15 +25,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::net::connections::Connections;
-use crate::net::failure::{Failure, in_millis};
 use crate::net::footprint::{Footprint, Trace};
-use crate::net::node::Connection;
-use crate::net::node::way::Eval;
 use crate::net::redirect::{Asked, follow};
 use crate::net::timers::Deadline;
+use crate::node::Connection;
+use crate::node::way::Eval;
 use crate::protocol::quorum::{NodeMask, quorum};
 use crate::protocol::request::{Action, Reply, Request};
 use crate::sys::clock::Moment;
+use crate::transport::failure::{Failure, in_millis};
 
 /// One script on its way to some nodes.
 pub(crate) struct Round {

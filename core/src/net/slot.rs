@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::net::failure::{Failure, in_millis};
 use crate::net::member::Member;
-use crate::net::node::Connection;
-use crate::net::node::event::EventSink;
-use crate::net::node::identity::ServerInfo;
-use crate::net::progress::{Phase, Progress};
+use crate::node::Connection;
+use crate::node::event::EventSink;
+use crate::node::identity::ServerInfo;
 use crate::sys::clock::{Clock, Moment, SharedMoment};
 use crate::sys::mutex::Mutex;
+use crate::transport::failure::{Failure, in_millis};
+use crate::transport::progress::{Phase, Progress};
 
 /// How long a request counts as in flight. Its caller may never read the answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);

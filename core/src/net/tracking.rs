@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::error::Error;
-use crate::net::node::event::NodeEvent;
+use crate::node::event::NodeEvent;
 use crate::protocol::quorum::NodeMask;
 use crate::sys::clock::Moment;
 use crate::sys::future::notified_until;

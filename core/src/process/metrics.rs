@@ -1,6 +1,6 @@
 //! Metrics of this process's locks: what has happened since its start, in plain atomics that are always on.
 //!
-//! The endpoint of a node has the metrics of that node (`net/node/traffic.rs`). A forked child begins with zeros.
+//! The endpoint of a node has the metrics of that node (`node/traffic.rs`). A forked child begins with zeros.
 //!
 //! The locks are counted together unless the program asks for their names. Then the first names are counted separately, up
 //! to a number that the program has given, and all others together as before.

@@ -32,14 +32,13 @@ use crate::address::{Address, Addresses};
 use crate::credentials::Provider;
 use crate::error::Error;
 use crate::net::connections::Members;
-use crate::net::logins::Logins;
 use crate::net::member::Member;
-use crate::net::node::cluster::servers::ServerAccess;
-use crate::net::node::endpoint::{Endpoint, Endpoints};
-use crate::net::node::list::NodeLists;
-use crate::net::node::sentinels::SentinelAccess;
-use crate::net::node::simulated::SimulatedSockets;
-use crate::net::node::{Cluster, MemoryNodes, Node, Sentinels};
+use crate::node::cluster::servers::ServerAccess;
+use crate::node::endpoint::{Endpoint, Endpoints};
+use crate::node::list::NodeLists;
+use crate::node::sentinels::SentinelAccess;
+use crate::node::simulated::SimulatedSockets;
+use crate::node::{Cluster, MemoryNodes, Node, Sentinels};
 use crate::process::environment::Environment;
 use crate::process::metrics::Metrics;
 use crate::process::nodes::{NodeSet, Routes, Servers};
@@ -52,6 +51,7 @@ use crate::sys::mutex::Mutex;
 use crate::sys::random::Random;
 use crate::sys::task::Task;
 use crate::texts::opaque;
+use crate::transport::logins::Logins;
 
 /// The one value per process.
 pub(crate) struct Process {
@@ -291,7 +291,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::net::node::identity::{Identity, Lacks, ServerInfo};
+    use crate::node::identity::{Identity, Lacks, ServerInfo};
     use crate::sys::clock::Moment;
 
     const DELAY: Duration = Duration::from_secs(60);

@@ -23,14 +23,13 @@ use tokio::runtime::Handle;
 
 use crate::address::{Address, Target};
 use crate::net::connections::{AllConnections, Connections, Members, Router};
-use crate::net::failure::Failure;
-use crate::net::node::Connection;
-use crate::net::node::endpoint::{Endpoint, User};
-use crate::net::node::event::{EventSink, NodeEvent};
-use crate::net::node::list::NodeList;
-use crate::net::node::sentinels::{self, Sentinels};
-use crate::net::node::{Cluster, cluster};
 use crate::net::tracking::Tracking;
+use crate::node::Connection;
+use crate::node::endpoint::{Endpoint, User};
+use crate::node::event::{EventSink, NodeEvent};
+use crate::node::list::NodeList;
+use crate::node::sentinels::{self, Sentinels};
+use crate::node::{Cluster, cluster};
 use crate::options::MAX_CONNECTIONS_DEFAULT;
 use crate::process::environment::Environment;
 use crate::process::pending_releases::{Creditors, PendingReleases};
@@ -44,6 +43,7 @@ use crate::sys::clock::Moment;
 use crate::sys::mutex::Mutex;
 use crate::sys::runtimes::{self, Seats};
 use crate::texts::opaque;
+use crate::transport::failure::Failure;
 
 /// A set of nodes and the connections to it.
 #[derive(Debug)]
@@ -517,7 +517,7 @@ mod tests {
 
     use super::*;
     use crate::address::Addresses;
-    use crate::net::node::cluster::Follower;
+    use crate::node::cluster::Follower;
     use crate::process::Process;
     use crate::protocol::name::Name;
     use crate::sys::background::Background;

@@ -45,10 +45,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::net::connections::{Connections, Members};
-use crate::net::failure::Failure;
-use crate::net::node::Connection;
-use crate::net::node::traffic::PendingCount;
 use crate::net::redirect::follow;
+use crate::node::Connection;
+use crate::node::traffic::PendingCount;
 use crate::process::environment::Environment;
 use crate::process::shutdown::PendingWork;
 use crate::process::waiters::{Leaving, Waiters};
@@ -61,6 +60,7 @@ use crate::sys::future::{begun, idle_waker};
 use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
 use crate::texts::opaque;
+use crate::transport::failure::Failure;
 
 /// Most pending releases of one node. Each takes some hundred bytes, less than the held lock that it comes from, so a
 /// program that could hold so many can keep them too. Only ten thousand abandoned locks a second for more than a

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::net::node::memory::MemoryNode;
+use crate::node::memory::MemoryNode;
 use crate::process::Process;
 use crate::protocol::name::{Name, WrongName};
 use crate::protocol::request::{Action, Keys, Request};

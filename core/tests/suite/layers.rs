@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Folders and files of the crate's root, from the lowest to the highest. Each imports from its own folder and from
 /// what stands before it.
-const LAYERS: [&str; 16] = [
+const LAYERS: [&str; 18] = [
     "texts",
     "error",
     "event",
@@ -19,6 +19,8 @@ const LAYERS: [&str; 16] = [
     "credentials",
     "address",
     "protocol",
+    "transport",
+    "node",
     "net",
     "process",
     "hold",

@@ -12,12 +12,12 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::memory::Content;
 use super::testing::{InMemory, OnServer, Seen, TOLERANCE, Thing, World};
-use crate::net::failure::Failure;
 use crate::protocol::name::Name;
 use crate::protocol::request::{Action, KeyState, Keys, Reply, Request, Wants};
 use crate::protocol::token::{Fingerprint, Token};
 use crate::sys::clock::Clock;
 use crate::sys::random::Random;
+use crate::transport::failure::Failure;
 
 /// With so much slack no proposal made here is clamped, and a server's clock does not show in a fence.
 const NO_CLAMP: Duration = Duration::from_secs(200 * 365 * 86_400);

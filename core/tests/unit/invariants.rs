@@ -16,13 +16,13 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::{Ballots, take};
-use crate::net::failure::Failure;
-use crate::net::node::testing::{InMemory, OnServer, Seen, TOLERANCE, Thing, World};
+use crate::node::testing::{InMemory, OnServer, Seen, TOLERANCE, Thing, World};
 use crate::protocol::name::Name;
 use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask, Verdict, Vote};
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::random::Random;
+use crate::transport::failure::Failure;
 
 const NODES: usize = 3;
 const ATTEMPTS: usize = 3;

@@ -10,9 +10,9 @@ use tokio::runtime::{Builder, Runtime};
 use super::memory::{Content, SortedSet, Store};
 use super::{Connection, redis::RedisNode};
 use crate::address::Address;
-use crate::net::failure::Failure;
 use crate::protocol::request::{Reply, Request};
 use crate::sys::clock::Clock;
+use crate::transport::failure::Failure;
 
 /// The part of a ttl that may pass between the same step on two nodes, or between a step and its check. Ttls in these
 /// tests are far larger, so that no key expires.
@@ -124,7 +124,7 @@ impl OnServer {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None, None).unwrap();
         let (connection, _) = runtime
-            .block_on(node.connect(&Clock::System, None, false, &crate::net::progress::Progress::default()))
+            .block_on(node.connect(&Clock::System, None, false, &crate::transport::progress::Progress::default()))
             .unwrap();
         Self { connection: Connection::Redis(connection), runtime, own: server.connect(), server }
     }

@@ -17,8 +17,8 @@ use tokio::task::coop;
 
 use super::queue::{FEW, MANY};
 use super::*;
-use crate::net::socket::Socket;
 use crate::sys::clock::Clock;
+use crate::transport::socket::Socket;
 
 /// A server's side of a stream, step by step.
 #[derive(Clone, Default)]

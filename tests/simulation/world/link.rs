@@ -7,9 +7,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::{Fate, Leg, Network};
-use crate::net::failure::Failure;
-use crate::net::node::event::{EventSink, NodeEvent};
+use crate::node::event::{EventSink, NodeEvent};
 use crate::protocol::request::Reply;
+use crate::transport::failure::Failure;
 
 /// The state that both ends of one connection share.
 pub(super) struct Line {

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::net::failure::Failure;
-use crate::net::node::memory::{Entry, Store};
-use crate::net::node::way::OpenSlot;
+use crate::node::memory::{Entry, Store};
+use crate::node::way::OpenSlot;
 use crate::protocol::cluster::{Redirect, Told};
 use crate::protocol::name::{SLOTS, slot};
 use crate::protocol::place::Place;
 use crate::protocol::request::{Action, Request};
+use crate::transport::failure::Failure;
 
 /// A replica is not later than this.
 const LATE_MOST: Duration = Duration::from_secs(1);

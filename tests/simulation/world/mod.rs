@@ -23,7 +23,7 @@ use crate::address::Addresses;
 use crate::api::client::Redlock;
 use crate::api::guard::Guard;
 use crate::error::Error;
-use crate::net::node::simulated::SimulatedSockets;
+use crate::node::simulated::SimulatedSockets;
 use crate::options::Options;
 use crate::process::Process;
 use crate::process::nodes::NodeSet;
@@ -44,7 +44,7 @@ use shards::SHARDS;
 use sockets::Sockets;
 use time::Time;
 
-pub use crate::net::node::memory::tampering::{Fault, plant};
+pub use crate::node::memory::tampering::{Fault, plant};
 pub use program::{Program, Runtime};
 pub use server::Node;
 pub use shards::Shards;

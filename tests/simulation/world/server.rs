@@ -12,11 +12,11 @@ use super::link::{Down, Line};
 use super::membership::Membership;
 use super::time::{Pace, Time, WallClock};
 use super::{Fate, Leg, Network};
-use crate::net::failure::Failure;
-use crate::net::node::memory::{Content, Entry, Store};
-use crate::net::node::way::{Eval, OpenSlot};
+use crate::node::memory::{Content, Entry, Store};
+use crate::node::way::{Eval, OpenSlot};
 use crate::protocol::request::{Action, Reply, Request};
 use crate::protocol::token::Token;
+use crate::transport::failure::Failure;
 
 /// One server.
 #[derive(Clone)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::membership::{Agreement, Habits, Membership, place};
 use super::server::Node;
-use crate::net::node::memory::Store;
+use crate::node::memory::Store;
 use crate::protocol::name::slot;
 use crate::protocol::place::Place;
 

@@ -10,16 +10,16 @@ use super::time::Time;
 use super::wire::{Wire, travel};
 use super::{Leg, Network};
 use crate::address::Target;
-use crate::net::failure::Failure;
-use crate::net::node::cluster::servers::ServerAccess;
-use crate::net::node::event::EventSink;
-use crate::net::node::identity::{Role, ServerInfo};
-use crate::net::node::sentinels::{SentinelAccess, Sentinels};
-use crate::net::node::simulated::answers::{Answer, SimulatedLink, SimulatedSentinels, SimulatedServers};
-use crate::net::node::simulated::{SimulatedNode, SimulatedSockets};
+use crate::node::cluster::servers::ServerAccess;
+use crate::node::event::EventSink;
+use crate::node::identity::{Role, ServerInfo};
+use crate::node::sentinels::{SentinelAccess, Sentinels};
+use crate::node::simulated::answers::{Answer, SimulatedLink, SimulatedSentinels, SimulatedServers};
+use crate::node::simulated::{SimulatedNode, SimulatedSockets};
 use crate::protocol::cluster::{Standing, Told};
 use crate::protocol::place::Place;
 use crate::protocol::sentinel;
+use crate::transport::failure::Failure;
 
 /// The ways from a process to all servers.
 #[derive(Clone)]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::shared::{self, Found};
 use super::{Content, Entry, Store, Token, is_of};
-use crate::net::failure::Failure;
 use crate::protocol::request::{Action, FENCES, Keys, Reply, Request};
+use crate::transport::failure::Failure;
 
 /// One wrong step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,17 +13,17 @@ use super::membership::Membership;
 use super::server::{Node, script};
 use super::time::Time;
 use super::{Fate, Leg};
-use crate::net::failure::Failure;
-use crate::net::node::event::{EventSink, NodeEvent};
-use crate::net::node::identity::{Identity, Lacks, Role, ServerInfo};
-use crate::net::node::sentinels::Sentinels;
-use crate::net::node::simulated::SimulatedNode;
-use crate::net::node::simulated::answers::{Answer, SimulatedLink};
-use crate::net::node::way::{Eval, OpenSlot};
+use crate::node::event::{EventSink, NodeEvent};
+use crate::node::identity::{Identity, Lacks, Role, ServerInfo};
+use crate::node::sentinels::Sentinels;
+use crate::node::simulated::SimulatedNode;
+use crate::node::simulated::answers::{Answer, SimulatedLink};
+use crate::node::way::{Eval, OpenSlot};
 use crate::protocol::cluster::{Standing, Told};
 use crate::protocol::request::{Reply, Request};
 use crate::sys::clock::Moment;
 use crate::sys::task::spawn;
+use crate::transport::failure::Failure;
 
 /// The way from one process to one node.
 #[derive(Clone)]

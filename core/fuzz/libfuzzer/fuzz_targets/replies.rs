@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../../src/net/node/replies.rs"]
+#[path = "../../../src/node/replies.rs"]
 mod replies;
 
 use replies::{Malformed, Replies};

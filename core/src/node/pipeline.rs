@@ -1,0 +1,385 @@
+//! One stream to a server: requests are written in the order in which they were made, and replies are matched with them
+//! first in, first out.
+//!
+//! A request is packed into one buffer. Where few replies are awaited, the task that asks also writes, at once. Else
+//! the *driver*, the only task of a connection, writes what all ready tasks have asked, in one piece. A task that makes
+//! the piece large writes it itself, so that the server begins.
+//!
+//! The reader hands out replies and the server's own messages. It is the driver, or the task that awaits the only reply, or
+//! the last of a few for which no other task waits.
+//! That task is woken by the stream itself, so that its runtime looks at its sockets once for a reply, not twice. Or it
+//! is an event loop of the program; see `lending`.
+//!
+//! States of a request:
+//!
+//! - *queued*: it has its position in the order, and its bytes are still here;
+//! - *written*: the stream has its bytes, or is about to get the rest of them, and the server will execute it;
+//! - *answered*: its reply waits for the task that asked;
+//! - *abandoned*: written, but no task waits for the reply, which is discarded when it comes.
+//!
+//! What may interrupt it:
+//!
+//! - The task that asked drops it. A queued request is taken back, and the server never sees it. A written one is
+//!   abandoned: later requests stay behind it.
+//! - The stream ends or fails, or the server sends what is not a reply, or a reply without a request. All requests fail.
+//!   The replies that came before are handed out first.
+//! - The last handle is dropped, or the runtime ends, and the driver with it. All requests fail, and the stream is
+//!   closed.
+//! - The task that reads does not poll its future any more. The next request leaves the reading to the driver. Until
+//!   then no other reply is awaited, but messages and the end are heard late. A poll with the idle waker does not read,
+//!   because no task waits behind it. When the reply has come, or the future is dropped, the driver reads.
+//!
+//! A driver to which the reading is left need not run for that: the stream wakes it when there is something to read.
+//!
+//! The mutexes are locked in the order incoming, outgoing, queue. `outgoing` is locked while the stream takes or gives
+//! bytes or is asked whether it has any, and neither it nor `queue` while something is handed out. Messages are heard
+//! under `incoming`, the end under none. Wakers of requests are called under none.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+use std::task::{Context, Poll, Waker, ready};
+
+use redis::Cmd;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::AbortHandle;
+
+pub(super) use queue::Answer;
+use queue::{Change, Next, Queue, Reader};
+pub(super) use shared::Unasked;
+use shared::{Outgoing, Shared};
+
+use super::refusal::io_failure;
+use crate::sys::event_loop::EventLoop;
+use crate::sys::future::{idle_waker, poll_for};
+use crate::sys::task::spawn;
+use crate::transport::failure::Failure;
+use crate::transport::socket::Transport;
+
+mod lending;
+mod queue;
+mod shared;
+
+/// The capacity that a buffer keeps, for some hundred requests.
+const KEPT: usize = 65_536;
+
+/// A handle to a connection.
+pub(super) struct Pipeline<S> {
+    shared: Arc<Shared<S>>,
+    driver: Arc<Driver>,
+}
+
+/// The driver's task, which ends with the last handle.
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl<S> Clone for Pipeline<S> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), driver: Arc::clone(&self.driver) }
+    }
+}
+
+impl<S: Transport> Pipeline<S> {
+    /// Makes a connection of a stream, and drives it on `runtime`. `hear` gets the events on it. An event loop may watch
+    /// the socket if it `is_lendable`: if nobody waits for what the server says unasked.
+    pub(super) fn open(runtime: &Handle, stream: S, is_lendable: bool, hear: Box<dyn FnMut(Unasked) + Send>) -> Self {
+        // On a runtime with several threads, a task that was woken runs right behind the one that woke it, ahead of
+        // others that are ready.
+        let overtakes = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
+        let (shared, driving) = connect(stream, is_lendable, hear, overtakes);
+        Self { shared, driver: Arc::new(Driver(spawn(runtime, driving.run()))) }
+    }
+
+    /// Asks. The request has its position in the order when this returns. Dropping the future takes the request back,
+    /// unless it is written.
+    pub(super) fn ask(&self, command: &Cmd) -> Asking<'_, S> {
+        self.shared.ask(command)
+    }
+
+    /// Asks `command`, and then what `change` makes of it, with nothing between them. Each has its own answer. The task
+    /// that awaits the second one first reads both.
+    pub(super) fn ask_both(&self, command: Cmd, change: impl FnOnce(&mut Cmd)) -> [Asking<'_, S>; 2] {
+        self.shared.ask_both(command, change)
+    }
+
+    /// Asks all of `commands`, with nothing between them. Each has its own answer.
+    pub(super) fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_, S>> {
+        self.shared.ask_all(commands)
+    }
+}
+
+fn connect<S>(
+    stream: S,
+    is_lendable: bool,
+    hear: Box<dyn FnMut(Unasked) + Send>,
+    overtakes: bool,
+) -> (Arc<Shared<S>>, Driving<S>) {
+    let shared = Shared::new(stream, is_lendable, hear);
+    let driving = Driving { shared: Arc::clone(&shared), overtakes, has_yielded: false, woken: Vec::new() };
+    (shared, driving)
+}
+
+impl<S: Transport> Shared<S> {
+    fn ask(&self, command: &Cmd) -> Asking<'_, S> {
+        let mut queue = self.queue();
+        let place = queue.push(command);
+        self.send(queue, 1);
+        Asking { shared: self, place: Some(place) }
+    }
+
+    fn ask_both(&self, mut command: Cmd, change: impl FnOnce(&mut Cmd)) -> [Asking<'_, S>; 2] {
+        let mut queue = self.queue();
+        let first = queue.push(&command);
+        change(&mut command);
+        let second = queue.push(&command);
+        self.send(queue, 2);
+        [first, second].map(|place| Asking { shared: self, place: Some(place) })
+    }
+
+    fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_, S>> {
+        let mut queue = self.queue();
+        let places: Vec<_> = commands.iter().map(|command| queue.push(command)).collect();
+        self.send(queue, places.len());
+        places.into_iter().map(|place| Asking { shared: self, place: Some(place) }).collect()
+    }
+
+    /// Does what has to be done after `more` requests were queued.
+    fn send(&self, mut queue: MutexGuard<'_, Queue>, more: usize) {
+        let here = EventLoop::entered();
+        let change = queue.note_asker(here.as_ref(), self.is_lendable.load(Ordering::Relaxed));
+        let (reader, next) = (queue.take_reading(), queue.next(more));
+        drop(queue);
+        if change == Change::TakeBack {
+            self.take_back();
+        }
+        self.go_on(next);
+        self.hand_back(reader);
+        if let (Change::Lend, Some(here)) = (change, here) {
+            self.lend(&here);
+        }
+    }
+
+    /// Lets the stream wake the driver, which was just given the reading back, or wakes it now if there may be something
+    /// to read. Does not read, because a caller is not prepared for messages here.
+    fn hand_back(&self, driver: Option<Waker>) {
+        let Some(driver) = driver else { return };
+        let Ok(mut outgoing) = self.outgoing.try_lock() else { return driver.wake() };
+        let mut is_ready = true;
+        if let Some(stream) = &mut outgoing.stream {
+            // The stream wakes one task only: the one that has begun to read meanwhile. A loop has its own events.
+            if self.queue().reader != Reader::Driver {
+                return;
+            }
+            is_ready = poll_for(&driver, |cx| stream.poll_readable(cx)).is_ready();
+        }
+        drop(outgoing);
+        if is_ready {
+            driver.wake();
+        }
+    }
+
+    fn go_on(&self, next: Next) {
+        match next {
+            Next::Nothing => {}
+            Next::Wake(driver) => driver.wake(),
+            Next::Write(driver) => {
+                let Ok(mut outgoing) = self.outgoing.try_lock() else { return driver.wake() };
+                // Where the stream is full, the driver is woken once it takes more.
+                let failure = poll_for(&driver, |cx| Poll::Ready(self.write(&mut outgoing, cx)));
+                drop(outgoing);
+                if failure != Poll::Ready(None) {
+                    driver.wake();
+                }
+            }
+        }
+    }
+
+    /// Writes what is queued, as far as the stream takes it. Returns the failure of the stream.
+    fn write(&self, outgoing: &mut Outgoing<S>, cx: &mut Context<'_>) -> Option<Failure> {
+        while outgoing.failure.is_none() {
+            let written = self.poll_write(outgoing, cx);
+            outgoing.is_flushed = matches!(written, Poll::Ready(Ok(())));
+            match written {
+                Poll::Ready(Ok(())) => break,
+                Poll::Ready(Err(error)) => outgoing.failure = Some(io_failure(&error)),
+                // A socket that is lent wakes nobody when it has room.
+                Poll::Pending => match self.take_back_from(outgoing) {
+                    Some(driver) => driver.wake(),
+                    None => break,
+                },
+            }
+        }
+        outgoing.failure.clone()
+    }
+
+    fn poll_write(&self, outgoing: &mut Outgoing<S>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Outgoing { stream: Some(stream), bytes, taken, .. } = outgoing else { return Poll::Ready(Ok(())) };
+        loop {
+            while *taken < bytes.len() {
+                match ready!(Pin::new(&mut *stream).poll_write(cx, &bytes[*taken..]))? {
+                    0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    more => *taken += more,
+                }
+            }
+            // Two buffers take turns, and keep their capacity unless a rare burst made it a large one.
+            bytes.clear();
+            bytes.shrink_to(KEPT);
+            *taken = 0;
+            if !self.queue().take_bytes(bytes) {
+                return Pin::new(stream).poll_flush(cx);
+            }
+        }
+    }
+}
+
+impl<S: Transport> Shared<S> {
+    /// Reads for the task that waits at `place`, if its reply is the only awaited one. Returns whether that has come.
+    fn read_alone(&self, place: usize, cx: &mut Context<'_>) -> bool {
+        let mut woken = Vec::new();
+        loop {
+            let read = self.poll_read(Reader::Asking(place), cx, &mut woken);
+            woken.drain(..).for_each(Waker::wake);
+            match read {
+                Poll::Pending => return false,
+                // The reply may have come before what is wrong.
+                Poll::Ready(Err(_)) => {
+                    self.wake_driver();
+                    return self.queue().is_answered(place);
+                }
+                Poll::Ready(Ok(())) if self.queue().is_answered(place) => {
+                    let driver = self.queue().leave(place);
+                    self.hand_back(driver);
+                    return true;
+                }
+                Poll::Ready(Ok(())) => {}
+            }
+        }
+    }
+}
+
+/// One request on its way, and then its answer.
+pub(super) struct Asking<'a, S: Transport> {
+    shared: &'a Shared<S>,
+    /// `None` once the answer was taken.
+    place: Option<usize>,
+}
+
+impl<S: Transport> Future for Asking<'_, S> {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+        let place = self.place.expect("not polled after it was ready");
+        let is_idle = cx.waker().will_wake(idle_waker());
+        let mut queue = self.shared.queue();
+        let mut answer = queue.take_answer(place);
+        if answer.is_none() && !is_idle && queue.is_read_elsewhere() {
+            drop(queue);
+            // The loop may be busy, and the reply may have come.
+            self.shared.read_for_loop(false);
+            queue = self.shared.queue();
+            answer = queue.take_answer(place);
+        }
+        if answer.is_none() {
+            let former = queue.wait(place, cx.waker());
+            let may_read = queue.may_read(place) && !is_idle;
+            // Another task that reads may not be polled any more.
+            let driver = if may_read { None } else { queue.take_reading() };
+            drop(queue);
+            drop(former);
+            self.shared.hand_back(driver);
+            if may_read && self.shared.read_alone(place, cx) {
+                answer = self.shared.queue().take_answer(place);
+            }
+        }
+        let Some(answer) = answer else { return Poll::Pending };
+        self.place = None;
+        Poll::Ready(answer)
+    }
+}
+
+impl<S: Transport> Drop for Asking<'_, S> {
+    fn drop(&mut self) {
+        let Some(place) = self.place else { return };
+        let (asked, driver) = {
+            let mut queue = self.shared.queue();
+            (queue.abandon(place), queue.leave(place))
+        };
+        drop(asked);
+        self.shared.hand_back(driver);
+    }
+}
+
+/// The driver's state.
+struct Driving<S> {
+    shared: Arc<Shared<S>>,
+    /// Whether it may run ahead of other ready tasks, so that it lets them ask first.
+    overtakes: bool,
+    has_yielded: bool,
+    /// Empty between two calls.
+    woken: Vec<Waker>,
+}
+
+impl<S: Transport> Driving<S> {
+    async fn run(mut self) {
+        let failure = poll_fn(|cx| self.poll(cx)).await;
+        let woken = self.shared.end(&failure);
+        // Nothing is heard after the end.
+        let mut hear = std::mem::replace(&mut self.shared.incoming().hear, Box::new(|_| {}));
+        hear(Unasked::End);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Reads and writes as much as it can. Completes with the reason why the connection ends.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
+        // Replies first: the tasks that get them ask next.
+        if let Poll::Ready(failure) = self.poll_read(cx) {
+            return Poll::Ready(failure);
+        }
+        let former = {
+            let mut queue = self.shared.queue();
+            self.has_yielded = self.overtakes && queue.queued > 0 && !self.has_yielded;
+            let is_same = queue.driver.as_ref().is_some_and(|driver| driver.will_wake(cx.waker()));
+            if is_same { None } else { queue.driver.replace(cx.waker().clone()) }
+        };
+        drop(former);
+        if self.has_yielded {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let failure = self.shared.write(&mut self.shared.outgoing(), cx);
+        let Some(failure) = failure else { return Poll::Pending };
+        // The server may have said why before it hung up.
+        match self.poll_read(cx) {
+            Poll::Ready(failure) => Poll::Ready(failure),
+            Poll::Pending => Poll::Ready(failure),
+        }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
+        loop {
+            let read = ready!(self.shared.poll_read(Reader::Driver, cx, &mut self.woken));
+            self.woken.drain(..).for_each(Waker::wake);
+            if let Err(failure) = read {
+                return Poll::Ready(failure);
+            }
+        }
+    }
+}
+
+impl<S> Drop for Driving<S> {
+    /// Also when the task is aborted, or its runtime ends.
+    fn drop(&mut self) {
+        self.shared.end(&Failure::Closed).into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/unit/pipeline.rs"]
+mod tests;

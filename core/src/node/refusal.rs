@@ -1,0 +1,186 @@
+//! What an error means: of a server, by its code and text, or of a stream. Pure.
+
+use std::io::{self, ErrorKind};
+
+use redis::Value;
+
+use crate::protocol::diagnosis::Refusal;
+use crate::transport::failure::Failure;
+use crate::transport::tls;
+
+/// Errors without a code of their own that are not secret: how a server's text begins, in lower case, and what is said
+/// instead, which never is the server's own text, because that may repeat arguments.
+const KNOWN: [(&str, &str); 12] = [
+    ("db index is out of range", "DB index is out of range; write a database that it has into the address"),
+    ("invalid db index", "invalid DB index in the address"),
+    ("select is not allowed in cluster mode", "a cluster has database 0 alone"),
+    ("this instance has cluster support disabled", "it is not a server of a cluster: write the address as redis://"),
+    ("protocol error", "it does not understand the protocol; is this a Redis or Valkey server?"),
+    ("wrong number of arguments", "wrong number of arguments for a command"),
+    ("syntax error", "syntax error"),
+    ("unknown command", "unknown command"),
+    ("unknown subcommand", "unknown subcommand"),
+    ("operation not permitted", "operation not permitted"),
+    ("script attempted to access nonexistent global variable", "its Lua lacks what the scripts need"),
+    ("error compiling script", "its Lua cannot compile the scripts"),
+];
+
+/// Sorts a server's error by its code, or by its text where that is known.
+pub(super) fn of_error(code: &str, details: Option<&str>) -> Failure {
+    let text = details.unwrap_or_default().to_ascii_lowercase();
+    let known = KNOWN.iter().find(|(begin, _)| code == "ERR" && text.starts_with(begin));
+    known.map_or_else(|| Failure::of_code(code), |(_, said)| Failure::Told(said))
+}
+
+/// The reason why a connect failed, and whether the commands sent may be the cause.
+#[derive(Debug)]
+pub(super) enum Offence {
+    /// HELLO was refused by name.
+    Hello,
+    /// The server hung up, or refused a command without naming it.
+    Some(Failure),
+    /// The commands were not the cause.
+    None(Failure),
+}
+
+/// Checks the answer to HELLO. `has_login` says whether HELLO contained a login.
+pub(super) fn greeted(answer: Value, has_login: bool) -> Result<Value, Offence> {
+    let Value::ServerError(error) = answer else { return Ok(answer) };
+    Err(match error.code() {
+        code if is_full(code, error.details()) => Offence::None(Failure::Full),
+        code if is_unwanted(code, error.details()) => Offence::Hello,
+        // A proxy that knows AUTH, and not the login of HELLO.
+        "NOAUTH" if has_login => Offence::Hello,
+        "ERR" => Offence::Some(of_error("ERR", error.details())),
+        code => Offence::None(Failure::of_code(code)),
+    })
+}
+
+/// Sorts a failure before a connection was set up.
+pub(super) fn during_setup(failure: Failure) -> Offence {
+    match failure {
+        Failure::Closed => Offence::Some(Failure::HungUp),
+        failure => Offence::None(failure),
+    }
+}
+
+/// Checks the answer to a required command.
+pub(super) fn accepted(answer: Value) -> Result<Value, Offence> {
+    match answer {
+        Value::ServerError(error) if is_full(error.code(), error.details()) => Err(Offence::None(Failure::Full)),
+        Value::ServerError(error) => Err(Offence::None(of_error(error.code(), error.details()))),
+        answer => Ok(answer),
+    }
+}
+
+/// Checks the answer to a required command on a connection without a setup of its own.
+pub(super) fn unrefused(answer: Result<Value, Failure>) -> Result<Value, Failure> {
+    accepted(answer?).map_err(|offence| match offence {
+        Offence::Some(failure) | Offence::None(failure) => failure,
+        Offence::Hello => Failure::UnexpectedReply,
+    })
+}
+
+/// Checks the answer to a command of a diagnosis.
+pub(super) fn refusal(answer: Value) -> Result<Value, Refusal> {
+    match answer {
+        Value::ServerError(error) if is_unknown(error.code(), error.details()) => Err("unknown command".to_owned()),
+        // A code is a short word; the text may repeat arguments.
+        Value::ServerError(error) => Err(match of_error(error.code(), error.details()) {
+            Failure::Refused(code) | Failure::Forbidden(code) => code.into(),
+            Failure::Told(text) => text.to_owned(),
+            _ => "ERR".to_owned(),
+        }),
+        value => Ok(value),
+    }
+}
+
+/// Returns whether the server has its maximum of clients. It says so as soon as it is connected to, and hangs up.
+pub(super) fn is_full(code: &str, details: Option<&str>) -> bool {
+    code == "ERR" && details.is_some_and(|details| details.starts_with("max number of clients"))
+}
+
+/// Returns whether a command is refused by name: this server does not know it, or this user may not send it.
+pub(super) fn is_unwanted(code: &str, details: Option<&str>) -> bool {
+    matches!(code, "NOPERM" | "NOPROTO") || is_unknown(code, details)
+}
+
+/// Returns whether a server, or a proxy, does not know a command, or offers it to nobody. Only the text shows it, which
+/// some proxies send without a code.
+pub(super) fn is_unknown(code: &str, details: Option<&str>) -> bool {
+    const TEXTS: [&str; 5] =
+        ["unknown command", "unknown subcommand", "unsupported command", "command not supported", "invalid request"];
+    let whole = format!("{code} {}", details.unwrap_or_default()).to_ascii_lowercase();
+    let text = whole.strip_prefix("err ").unwrap_or(&whole);
+    TEXTS.iter().any(|known| text.starts_with(known))
+        || text.starts_with("command '") && text.trim_end_matches('.').ends_with("is not allowed")
+}
+
+/// Sorts an error of a stream.
+pub(super) fn io_failure(error: &io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::BrokenPipe
+        | ErrorKind::ConnectionAborted
+        | ErrorKind::ConnectionReset
+        | ErrorKind::NotConnected
+        | ErrorKind::UnexpectedEof => Failure::Closed,
+        kind => tls::failure(error).unwrap_or_else(|| Failure::Unreachable(kind.to_string().into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_that_are_not_secret_are_told_and_no_other_text() {
+        for (code, details, said) in [
+            (
+                "ERR",
+                Some("DB index is out of range"),
+                "refused: DB index is out of range; write a database that it has into the address",
+            ),
+            (
+                "ERR",
+                Some("Protocol error: invalid bulk length S3CR3T"),
+                "refused: it does not understand the protocol; is \
+                this a Redis or Valkey server?",
+            ),
+            (
+                "ERR",
+                Some("wrong number of arguments for 'S3CR3T' command"),
+                "refused: wrong number of arguments for a command",
+            ),
+            ("ERR", Some("invalid password S3CR3T"), "refused with ERR"),
+            ("ERR", None, "refused with ERR"),
+            ("S3CR3T", Some("syntax error"), "refused with ERR"),
+            ("OOM", Some("command not allowed"), "refused with OOM (out of memory: raise maxmemory)"),
+        ] {
+            assert_eq!(of_error(code, details).to_string(), said, "{code} {details:?}");
+        }
+        assert!(KNOWN.iter().all(|(begin, _)| *begin == begin.to_ascii_lowercase()));
+    }
+
+    #[test]
+    fn unknown_commands_by_their_text() {
+        for (code, details, unknown) in [
+            ("ERR", "unknown command 'INFO', with args beginning with: ", true),
+            ("ERR", "unknown command `HELLO`, with args beginning with: `3`, ", true),
+            ("ERR", "Unknown subcommand or wrong number of arguments for 'TRACKING'. Try CLIENT HELP.", true),
+            ("ERR", "unknown subcommand 'SETINFO'. Try CLIENT HELP.", true),
+            ("ERR", "unsupported command 'hello'", true),
+            ("unsupported", "command 'HELLO'", true),
+            ("invalid", "request", true),
+            ("ERR", "command 'client|tracking' is not allowed", true),
+            ("ERR", "command is not allowed from script", false),
+            ("ERR", "max number of clients reached", false),
+            ("ERR", "wrong number of arguments for 'info' command", false),
+            ("LOADING", "unknown command", false),
+        ] {
+            assert_eq!(is_unknown(code, Some(details)), unknown, "{code} {details}");
+        }
+        assert!(is_full("ERR", Some("max number of clients reached")));
+        assert!(is_full("ERR", Some("max number of clients + cluster connections reached")));
+        assert!(!is_full("ERR", Some("unknown command")) && !is_full("ERR", None));
+    }
+}

@@ -1,0 +1,489 @@
+//! Dialing: from a node's address to a stream that is ready for commands.
+//!
+//! States of one dialing: *resolving* the host's name, anew for every connect unless a look-up is under way; *racing* the addresses, IPv6 and IPv4 in
+//! turn, each with a head start of [`HEAD_START`] before the next (RFC 8305, "Happy Eyeballs"); *shaking hands* for
+//! TLS, on the first TCP connection alone.
+//!
+//! What may interrupt it: the caller's limit, or its end. Every state is then dropped with what it has opened, and a
+//! look-up that is still running goes on in its own thread, for others that dial the same host.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::address::Target;
+use crate::protocol::certificate::Validity;
+use crate::sys::boot_time::MISSING;
+use crate::sys::clock::Clock;
+use crate::sys::fork::{PerProcess, Pid};
+use crate::sys::limits;
+use crate::sys::local_socket::LocalStream;
+use crate::sys::shared_calls::SharedCalls;
+use crate::transport::failure::Failure;
+use crate::transport::progress::{Phase, Progress};
+use crate::transport::socket::{Socket, Transport};
+use crate::transport::tls::{self, Tls, TlsStream};
+
+/// The time for which an address is tried alone. RFC 8305, section 5, recommends it.
+pub(crate) const HEAD_START: Duration = Duration::from_millis(250);
+
+/// The probes of an idle connection that have to be unanswered before it ends.
+const PROBES: u32 = 3;
+
+/// The look-ups under way, by host.
+type LookUps = SharedCalls<String, Result<Vec<SocketAddr>, String>>;
+
+static LOOK_UPS: PerProcess<Arc<LookUps>> = PerProcess::new();
+
+/// A way to a server's stream.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    target: Target,
+    tls: Option<Arc<Tls>>,
+    /// After how long an idle connection is probed; zero if it is not.
+    keepalive: Duration,
+    resolver: Resolver,
+    look_ups: Arc<LookUps>,
+}
+
+/// A stream to a server.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Plain(Socket),
+    Tls(Box<TlsStream>),
+}
+
+/// A source of the addresses behind a host's name.
+#[derive(Clone, Debug, Default)]
+enum Resolver {
+    /// The operating system's.
+    #[default]
+    System,
+    /// These addresses, which a test may change.
+    #[cfg(test)]
+    Fixed(Arc<crate::sys::mutex::Mutex<Vec<IpAddr>>>),
+}
+
+impl Dialer {
+    /// Makes a dialer for a server, with `tls` if the connection is to be encrypted. Its connections are probed when they
+    /// were idle for `keepalive`, unless that is zero.
+    pub(crate) fn new(target: Target, tls: Option<Arc<Tls>>, keepalive: Duration) -> Self {
+        let look_ups = Arc::clone(LOOK_UPS.of(Pid::now(), Arc::default));
+        Self { target, tls, keepalive, resolver: Resolver::System, look_ups }
+    }
+
+    /// Dials, and says in `progress` where it is. Sets no time limit. Cancel safe.
+    pub(crate) async fn dial(&self, clock: &Clock, progress: &Progress) -> Result<Stream, Failure> {
+        if let Some(missing) = MISSING {
+            return Err(Failure::Unreachable(missing.into()));
+        }
+        match &self.target {
+            Target::Tcp { host, port, .. } => {
+                // Before the race: files are read while nothing waits at the other end.
+                let Some(tls) = &self.tls else {
+                    return Ok(Stream::Plain(self.connect(host, *port, clock, progress).await?.into()));
+                };
+                let config = Arc::clone(tls).config().await?;
+                let tcp = self.connect(host, *port, clock, progress).await?;
+                progress.enter(Phase::Tls);
+                Ok(Stream::Tls(Box::new(tls.shake_hands(config, tcp.into()).await?)))
+            }
+            Target::Unix { path } => {
+                progress.enter(Phase::Open);
+                Ok(Stream::Plain(connect_unix(path).await?.into()))
+            }
+            Target::Memory { .. } | Target::Sentinel { .. } | Target::Cluster { .. } => {
+                Err(Failure::Unreachable("it is not a server".into()))
+            }
+        }
+    }
+
+    async fn connect(&self, host: &str, port: u16, clock: &Clock, progress: &Progress) -> Result<TcpStream, Failure> {
+        progress.enter(Phase::Resolve);
+        let addresses = self.look_up(host, port).await.map_err(|error| {
+            // The text is the resolver's, and does not repeat the name.
+            Failure::Unreachable(format!("the host's name cannot be resolved: {error}").into())
+        })?;
+        progress.enter(Phase::Open);
+        let addresses = in_turn(&addresses);
+        race(addresses.clone().into_iter().map(|address| connect_tcp(address, self.keepalive)), clock)
+            .await
+            .map_err(|errors| Failure::Unreachable(unreachable(&addresses, &errors).into()))
+    }
+
+    async fn look_up(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        // Not a name: no thread for the resolver is needed.
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, port)]);
+        }
+        let (resolver, name) = (self.resolver.clone(), host.to_owned());
+        let looked = self.look_ups.call(host.to_owned(), move |running| {
+            running.end(resolver.ask(&name).map_err(|error| error.to_string()));
+        });
+        let mut addresses = looked.await.unwrap_or_else(|| Err("the system gives it no thread".to_owned()))?;
+        for address in &mut addresses {
+            address.set_port(port);
+        }
+        Ok(addresses)
+    }
+}
+
+impl Resolver {
+    /// Asks, which may take long. The ports are meaningless.
+    fn ask(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
+        match self {
+            Self::System => Ok((host, 0).to_socket_addrs()?.collect()),
+            #[cfg(test)]
+            Self::Fixed(addresses) => {
+                let addresses = addresses.lock();
+                Ok(addresses.iter().map(|ip| SocketAddr::new(*ip, 0)).collect())
+            }
+        }
+    }
+}
+
+/// Sorts addresses so that the families alternate. The resolver's first choice stays first.
+fn in_turn(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let is_first_family = |address: &SocketAddr| address.is_ipv6() == addresses[0].is_ipv6();
+    let (first, second): (Vec<_>, Vec<_>) = addresses.iter().copied().partition(is_first_family);
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut sorted = Vec::with_capacity(addresses.len());
+    while sorted.len() < addresses.len() {
+        sorted.extend(first.next());
+        sorted.extend(second.next());
+    }
+    sorted
+}
+
+/// Runs `attempts` until the first success, and drops the others then. The next attempt begins after [`HEAD_START`], or
+/// as soon as one fails. Returns all errors if there is no success.
+pub(crate) async fn race<T, E, F>(attempts: impl Iterator<Item = F>, clock: &Clock) -> Result<T, Vec<E>>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let mut attempts = attempts.peekable();
+    let (mut running, mut errors) = (Vec::new(), Vec::new());
+    loop {
+        running.extend(attempts.next().map(Box::pin));
+        if running.is_empty() {
+            return Err(errors);
+        }
+        let finished = pin!(next_finished(&mut running));
+        let finished = match attempts.peek() {
+            Some(_) => clock.timeout(HEAD_START, finished).await,
+            None => Some(finished.await),
+        };
+        match finished {
+            Some(Ok(winner)) => return Ok(winner),
+            Some(Err(error)) => errors.push(error),
+            None => {}
+        }
+    }
+}
+
+/// Removes the first future that is ready, and returns its output. Cancel safe.
+async fn next_finished<F: Future>(running: &mut Vec<Pin<Box<F>>>) -> F::Output {
+    poll_fn(|cx| {
+        let ready = running.iter_mut().enumerate().find_map(|(i, future)| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Some((i, output)),
+            Poll::Pending => None,
+        });
+        match ready {
+            Some((i, output)) => {
+                drop(running.swap_remove(i));
+                Poll::Ready(output)
+            }
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
+async fn connect_tcp(address: SocketAddr, keepalive: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    // A lock's requests are small and each is awaited: never hold one back to fill a packet.
+    stream.set_nodelay(true)?;
+    if !keepalive.is_zero() {
+        // As servers do it: three probes, which take as long together as the connection was idle before.
+        let interval = (keepalive / PROBES).max(Duration::from_secs(1));
+        let probes = TcpKeepalive::new().with_time(keepalive).with_interval(interval).with_retries(PROBES);
+        SockRef::from(&stream).set_tcp_keepalive(&probes)?;
+    }
+    Ok(stream)
+}
+
+async fn connect_unix(path: &Path) -> Result<LocalStream, Failure> {
+    LocalStream::connect(path).await.map_err(|error| Failure::Unreachable(reason(&error).into()))
+}
+
+/// Words the errors of all addresses. A single address stands in the message already.
+fn unreachable(addresses: &[SocketAddr], errors: &[io::Error]) -> String {
+    let Some(last) = errors.last() else { return "the host's name does not have an address".to_owned() };
+    if addresses.len() == 1 {
+        return reason(last);
+    }
+    let tried: Vec<_> = addresses.iter().map(|address| address.ip().to_string()).collect();
+    format!("{} (tried {})", reason(last), tried.join(", "))
+}
+
+/// Words an error of the operating system, without what it is about.
+fn reason(error: &io::Error) -> String {
+    let said = || match error.kind() {
+        io::ErrorKind::NotFound => "no such socket".to_owned(),
+        kind => kind.to_string(),
+    };
+    limits::exhausted(error).map_or_else(said, str::to_owned)
+}
+
+impl Stream {
+    /// Returns from when until when the server's certificate is valid; `None` without TLS.
+    pub(crate) fn certificate(&self) -> Option<Validity> {
+        let Self::Tls(stream) = self else { return None };
+        tls::certificate(stream)
+    }
+}
+
+impl Transport for Stream {
+    fn socket(&mut self) -> Option<&mut Socket> {
+        match self {
+            Self::Plain(socket) => Some(socket),
+            Self::Tls(stream) => Some(tls::socket(stream)),
+        }
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Plain(socket) => socket.poll_readable(cx),
+            // It may have decrypted more than was read.
+            Self::Tls(_) => Poll::Ready(()),
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use rustix::io::Errno;
+
+    use super::*;
+    use crate::sys::future::join_all;
+    use crate::sys::mutex::Mutex;
+
+    const LIMIT: Duration = Duration::from_millis(300);
+    const KEEPALIVE: Duration = Duration::from_secs(60);
+    /// Fewer than a listener keeps for a program that accepts none.
+    const DIALS: usize = 50;
+
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::new(Ipv4Addr::new(127, 0, 0, last).into(), 6379)
+    }
+
+    fn address6(last: u16) -> SocketAddr {
+        SocketAddr::new(Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, last).into(), 6379)
+    }
+
+    #[test]
+    fn families_alternate_and_the_first_choice_stays() {
+        assert_eq!(in_turn(&[]), []);
+        let (four, six) = ([1, 2, 3].map(address), [1, 2].map(address6));
+        assert_eq!(in_turn(&[six.as_slice(), &four].concat()), [six[0], four[0], six[1], four[1], four[2]]);
+        assert_eq!(in_turn(&[four[0], four[1], six[0]]), [four[0], six[0], four[1]]);
+        assert_eq!(in_turn(&four), four);
+    }
+
+    /// A listener that answers no connect any more: its queue is full.
+    async fn dead(ip: IpAddr, port: u16) -> (TcpListener, Vec<tokio::task::JoinHandle<()>>) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(SocketAddr::new(ip, port)).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut full = Vec::new();
+        loop {
+            let connect = TcpStream::connect(address);
+            match Clock::System.timeout(Duration::from_millis(200), pin!(connect)).await {
+                Some(stream) => {
+                    let stream = stream.unwrap();
+                    full.push(tokio::spawn(async move {
+                        let _stream = stream;
+                        std::future::pending::<()>().await;
+                    }));
+                }
+                None => return (listener, full),
+            }
+        }
+    }
+
+    fn dialer(port: u16, addresses: &[IpAddr]) -> (Dialer, Arc<Mutex<Vec<IpAddr>>>) {
+        let addresses = Arc::new(Mutex::new(addresses.to_vec()));
+        let target = Target::Tcp { host: "name".into(), port, tls: false };
+        (
+            Dialer {
+                target,
+                tls: None,
+                keepalive: KEEPALIVE,
+                resolver: Resolver::Fixed(Arc::clone(&addresses)),
+                look_ups: Arc::default(),
+            },
+            addresses,
+        )
+    }
+
+    fn peer(stream: &Stream) -> IpAddr {
+        let Stream::Plain(socket) = stream else { panic!("{stream:?}") };
+        socket.peer().ip()
+    }
+
+    #[tokio::test]
+    async fn a_dead_address_costs_its_head_start() {
+        let (dead_ip, live_ip) = (Ipv4Addr::new(127, 0, 0, 2).into(), Ipv4Addr::LOCALHOST.into());
+        let live = TcpListener::bind((live_ip, 0)).await.unwrap();
+        let port = live.local_addr().unwrap().port();
+        let _dead = dead(dead_ip, port).await;
+        let (dialer, _) = dialer(port, &[dead_ip, live_ip]);
+        let start = Clock::System.now();
+        let stream = dialer.dial(&Clock::System, &Progress::default()).await.unwrap();
+        assert_eq!(peer(&stream), live_ip);
+        let took = Clock::System.now().since(start);
+        assert!(took >= HEAD_START && took < LIMIT + harness::SLACK, "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn an_address_that_refuses_costs_nothing_and_all_are_named() {
+        let (first, second) = (Ipv4Addr::new(127, 0, 0, 2).into(), Ipv4Addr::LOCALHOST.into());
+        let live = TcpListener::bind((second, 0)).await.unwrap();
+        let port = live.local_addr().unwrap().port();
+        let (dialer, addresses) = dialer(port, &[first, second]);
+        let start = Clock::System.now();
+        assert_eq!(peer(&dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), second);
+        assert!(Clock::System.now().since(start) < HEAD_START + harness::SLACK);
+        drop(live);
+        let refused = dialer.dial(&Clock::System, &Progress::default()).await.unwrap_err();
+        assert_eq!(refused.to_string(), "cannot be reached: connection refused (tried 127.0.0.2, 127.0.0.1)");
+        addresses.lock().clear();
+        let refused = dialer.dial(&Clock::System, &Progress::default()).await.unwrap_err();
+        assert_eq!(refused.to_string(), "cannot be reached: the host's name does not have an address");
+    }
+
+    #[tokio::test]
+    async fn a_changed_answer_is_taken_at_the_next_connect() {
+        let (before, after) = (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::new(127, 0, 0, 2).into());
+        let old = TcpListener::bind((before, 0)).await.unwrap();
+        let port = old.local_addr().unwrap().port();
+        let _new = TcpListener::bind((after, port)).await.unwrap();
+        let (dialer, addresses) = dialer(port, &[before]);
+        assert_eq!(peer(&dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), before);
+        *addresses.lock() = vec![after];
+        assert_eq!(peer(&dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), after);
+    }
+
+    #[tokio::test]
+    async fn a_resolver_that_hangs_is_asked_once_and_each_keeps_its_own_limit() {
+        let live = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let (dialer, addresses) = dialer(live.local_addr().unwrap().port(), &[Ipv4Addr::LOCALHOST.into()]);
+        let (go_on, hangs) = std::sync::mpsc::channel::<()>();
+        let hung = Arc::clone(&addresses);
+        let (locked, is_locked) = tokio::sync::oneshot::channel();
+        let resolver = std::thread::spawn(move || {
+            let _hangs = hung.lock();
+            locked.send(()).unwrap();
+            let _ = hangs.recv();
+        });
+        is_locked.await.unwrap();
+        let progress = Progress::default();
+        let dials = || join_all((0..DIALS).map(|_| dialer.dial(&Clock::System, &progress)).collect());
+        let start = Clock::System.now();
+        assert!(Clock::System.timeout(LIMIT, pin!(dials())).await.is_none());
+        assert!(Clock::System.now().since(start) < LIMIT + harness::SLACK);
+        let Resolver::Fixed(asked) = &dialer.resolver else { panic!("{dialer:?}") };
+        assert_eq!(Arc::strong_count(asked), 4, "the dialer's, two of this test, and that of one look-up");
+        drop(go_on);
+        resolver.join().unwrap();
+        assert!(dials().await.iter().all(Result::is_ok));
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_probed_when_it_was_idle() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = connect_tcp(address, KEEPALIVE).await.unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
+        assert_eq!(
+            (socket.tcp_keepalive_interval().unwrap(), socket.tcp_keepalive_retries().unwrap()),
+            (KEEPALIVE / 3, 3)
+        );
+        let stream = connect_tcp(address, Duration::ZERO).await.unwrap();
+        assert!(!SockRef::from(&stream).keepalive().unwrap());
+    }
+
+    #[test]
+    fn a_limit_on_open_files_is_named() {
+        let reason = |errno: Errno| reason(&io::Error::from(errno));
+        assert_eq!(reason(Errno::MFILE), "this process has too many open files; raise the limit (ulimit -n)");
+        assert!(reason(Errno::NFILE).contains("fs.file-max"));
+        assert_eq!(reason(Errno::CONNREFUSED), "connection refused");
+    }
+
+    #[tokio::test]
+    async fn the_first_to_succeed_wins_and_the_others_end() {
+        let ended = Arc::new(());
+        let attempt = |millis: u64, result: Result<u64, u64>| {
+            let ended = Arc::clone(&ended);
+            async move {
+                Clock::System.sleep(Duration::from_millis(millis)).await;
+                drop(ended);
+                result
+            }
+        };
+        let slow = attempt(60_000, Ok(1));
+        assert_eq!(race([slow, attempt(1, Err(2)), attempt(1, Ok(3))].into_iter(), &Clock::System).await, Ok(3));
+        assert_eq!(Arc::strong_count(&ended), 1);
+        assert_eq!(race([attempt(9, Err(4)), attempt(1, Err(5))].into_iter(), &Clock::System).await, Err(vec![4, 5]));
+    }
+}
