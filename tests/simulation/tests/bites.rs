@@ -29,9 +29,9 @@ const TOLD: [Fault; 15] = [
     Fault::RekeyOfAny,
 ];
 
-/// Faults that the first seeds find, one for each way to show.
-const OF_EACH_KIND: [Fault; 4] =
-    [Fault::FenceForgotten, Fault::AcquireTakes, Fault::ExtendCreates, Fault::LeaveLengthens];
+/// A fault for each way to show, and the first seed that finds it, as long as nothing else changes what a seed plays.
+const OF_EACH_KIND: [(Fault, u64); 4] =
+    [(Fault::FenceForgotten, 2), (Fault::AcquireTakes, 0), (Fault::ExtendCreates, 130), (Fault::LeaveLengthens, 3)];
 
 /// Whether a violation is what a fault has to show as.
 type Shows = fn(&Violation) -> bool;
@@ -84,10 +84,10 @@ fn shows(fault: Fault) -> Shows {
     }
 }
 
-/// The first seed that finds `fault`.
-fn found(fault: Fault) -> Option<u64> {
+/// The first seed that finds `fault`, from this one on and then among those before it.
+fn found(fault: Fault, from: u64) -> Option<u64> {
     plant(Some(fault));
-    let seed = (0..SEEDS).find(|seed| {
+    let seed = (from..SEEDS).chain(0..from).find(|seed| {
         let outcome = run(*seed, false).outcome;
         let is_flaw = |flaw: &String| match fault {
             Fault::LeaveForgotten | Fault::LeaveLengthens => flaw.ends_with(LENGTHENED),
@@ -107,7 +107,7 @@ fn find(which: usize) {
         .skip(which)
         .step_by(2)
         .filter(|fault| {
-            let seed = found(*fault);
+            let seed = found(*fault, 0);
             println!("{fault:?} is found by seed {seed:?}");
             seed.is_none()
         })
@@ -117,8 +117,8 @@ fn find(which: usize) {
 
 #[test]
 fn a_fault_of_each_kind_is_found() {
-    for fault in OF_EACH_KIND {
-        let seed = found(fault);
+    for (fault, from) in OF_EACH_KIND {
+        let seed = found(fault, from);
         println!("{fault:?} is found by seed {seed:?}");
         assert!(seed.is_some(), "none of the first {SEEDS} seeds finds {fault:?}");
     }
