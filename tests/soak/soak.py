@@ -156,11 +156,6 @@ def lock_keys(nodes: Cluster) -> int:
     return sum(_keys(node)[0] for node in nodes)
 
 
-def fence_keys(nodes: Cluster) -> int:
-    """How many fence keys there are, on the node with the most."""
-    return max(_keys(node)[1] for node in nodes)
-
-
 def _keys(node: Server) -> tuple[int, int]:
     counts = node.command("EVAL", COUNT_KEYS, 0)
     assert isinstance(counts, list)
@@ -225,9 +220,11 @@ class Growth:
 
     def _counts(self) -> dict[str, int]:
         """The counts that may not grow at all, and `live`, which is counted exactly."""
+        locks, fences = zip(*map(_keys, self.nodes), strict=True)
         return {
-            "lock keys": lock_keys(self.nodes),
-            "fence keys": fence_keys(self.nodes),
+            "lock keys": sum(locks),
+            # On the node with the most.
+            "fence keys": max(fences),
             "descriptors": self.worker.descriptors(),
             "threads": self.worker.threads(),
             "connections": told(self.nodes, "connected_clients"),
