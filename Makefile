@@ -13,6 +13,9 @@ endif
 # Drivers and test processes are started thousands of times, and would compile their modules each time.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Each worker that collects the suites would load the plugins of whatever is installed, and with them an event loop.
+export HYPOTHESIS_NO_PLUGINS := 1
+
 BIN := $(CURDIR)/.venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NPM := npm ci --no-audit --no-fund --loglevel error
