@@ -1,4 +1,4 @@
-"""The program `redlock` without Python, Node or Rust: one static file, in an archive and an image."""
+"""The program `redlock` without Python, Node or Rust: one static file, in an archive, a deb package and an image."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 STATIC = [f"{cpu}-unknown-linux-musl" for cpu in ("x86_64", "aarch64")]
 COMPLETIONS = {"bash": "redlock.bash", "zsh": "_redlock", "fish": "redlock.fish"}
 EXTRAS = ROOT / "target" / "program"
-"""Its manual pages and completions."""
+"""The manual pages and the completions, where the metadata of the deb package looks for them."""
 
 
 def name_of(target: str) -> str:
@@ -42,7 +42,7 @@ def make(platform: Platform) -> list[Artefact]:
     targets.sort(key=lambda target: not _runs(target))
     if not targets or not _runs(targets[0]):
         raise DistError("no program that runs here can be built: `rustup target add` one of the targets above")
-    return [_make(target) for target in targets]
+    return [artefact for target in targets for artefact in _make(target)]
 
 
 def _is_installed(target: str) -> bool:
@@ -56,7 +56,7 @@ def _runs(target: str) -> bool:
     return target.startswith({"arm64": "aarch64"}.get(machine.machine(), machine.machine()))
 
 
-def _make(target: str) -> Artefact:
+def _make(target: str) -> list[Artefact]:
     build = "zigbuild" if target in STATIC else "build"
     run("cargo", build, "--locked", "--profile", "dist", "--package", "redlock-cli", "--target", target)
     name = name_of(target)
@@ -74,7 +74,7 @@ def _make(target: str) -> Artefact:
         packed.add(folder, name)
     if not _runs(target):
         archive.tried.append("not run: another machine")
-        return archive
+        return [archive]
     unpacked = emptied(STAGE / "program-unpacked")
     with tarfile.open(archive.path) as packed:
         packed.extractall(unpacked, filter="data")
@@ -82,9 +82,10 @@ def _make(target: str) -> Artefact:
     # Neither a shared library nor anything else of the system is needed.
     archive.manuals.add(stranger.commands(tried, cwd=unpacked, env=stranger.environment("sh")))
     archive.tried.append("a shell")
-    if target in STATIC:
-        archive.tried.append(_tried_as_image(tried))
-    return archive
+    if target not in STATIC:
+        return [archive]
+    archive.tried.append(_tried_as_image(tried))
+    return [archive, _deb(target)]
 
 
 def _write_extras(program: Path) -> None:
@@ -98,6 +99,20 @@ def _write_extras(program: Path) -> None:
         (pages / f"{page}.1").write_text(text, encoding="utf-8")
     for shell, file in COMPLETIONS.items():
         (completions / file).write_text(run(program, "completions", shell), encoding="utf-8")
+
+
+def _deb(target: str) -> Artefact:
+    made = emptied(STAGE / "deb")
+    options = ("--no-build", "--strip", "--target", target, "--profile", "dist", "--output", made)
+    run("cargo", "deb", "--package", "redlock-cli", *options)
+    (built,) = made.glob("*.deb")
+    artefact = Artefact(Path(shutil.copy(built, OUT)), round(4.5 * MEGABYTE))
+    listed = run("dpkg-deb", "--contents", artefact.path)
+    wanted = ("./usr/bin/redlock", "./usr/share/man/man1/redlock-run.1", "/bash-completion/completions/redlock")
+    if missing := [file for file in wanted if file not in listed]:
+        raise DistError(f"not in the deb package: {missing}")
+    artefact.tried.append("dpkg-deb")
+    return artefact
 
 
 def _tried_as_image(program: Path) -> str:
