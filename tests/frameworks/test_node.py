@@ -236,7 +236,8 @@ webpack(config, (error, stats) => {
     until(lambda: not server.has("bundled"), "it is released")
 
 
-def test_next(server: Server, env: dict[str, str], app: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bundler", ["--turbopack", "--webpack"])
+def test_next(server: Server, env: dict[str, str], app: Path, tmp_path: Path, bundler: str) -> None:
     write(app, "next.config.mjs")
     route = app / "app" / "pay" / "route.js"
     route.parent.mkdir(parents=True)
@@ -249,7 +250,7 @@ export async function POST() {
 """)
     layout = 'export default function Layout({ children }) { return <html lang="en"><body>{children}</body></html>; }\n'
     (app / "app" / "layout.jsx").write_text(layout)
-    run(app, env, str(BIN / "next"), "build")
+    run(app, env, str(BIN / "next"), "build", bundler)
     elsewhere = tmp_path / "elsewhere"
     shutil.move(app / ".next" / "standalone", elsewhere)
     # Its own folder is below the root of the packages.
