@@ -56,12 +56,18 @@ def _release(version: str, edits: Edits) -> None:
     for path, text in edits.items():
         path.write_text(text, encoding="utf-8")
     subprocess.run(["make", "gate"], cwd=HERE, check=True)
-    notes = section(HERE, version).strip()
     _git(HERE, "commit", "--all", "--message", f"release {version}")
-    _git(HERE, "tag", "--sign", "--cleanup=verbatim", "--message", f"redlock {version}\n\n{notes}", f"v{version}")
+    tag(HERE, version)
     for path, text in linking(HERE, "main").items():
         path.write_text(text, encoding="utf-8")
     _git(HERE, "commit", "--all", "--message", f"docs: link main again after {version}")
+
+
+def tag(root: Path, version: str) -> None:
+    """Signs a tag that says what the changelog says of the version."""
+    message = f"redlock {version}\n\n{section(root, version).strip()}\n"
+    # Headings begin with what git takes for comments. The signature has to begin a line.
+    _git(root, "tag", "--sign", "--cleanup=verbatim", "--message", message, f"v{version}")
 
 
 # --- What cannot be released ---

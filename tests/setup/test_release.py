@@ -104,3 +104,18 @@ def test_each_version_is_set(checkout: Path, *, program: bool) -> None:
     assert "## [0.1.0] - 2026-12-01\n" in edits[checkout / "CHANGELOG.md"]
     assert edits[checkout / "CHANGELOG.md"].endswith(f"[0.1.0]: {release.REPOSITORY}/releases/tag/v0.1.0\n")
     assert edits[checkout / "core/docs/page.md"] == f"[a link]({release.REPOSITORY}/blob/v0.1.0/core/README.md)\n"
+
+
+@pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="nothing here makes a key")
+def test_the_tag_has_the_notes_and_a_signature(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    key = tmp_path_factory.mktemp("key") / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    signers = key.with_name("signers")
+    signers.write_text(f"x@example.com {key.with_suffix('.pub').read_text(encoding='utf-8')}", encoding="utf-8")
+    who = {"user.name": "x", "user.email": "x@example.com", "user.signingkey": str(key)}
+    for name, value in (who | {"gpg.format": "ssh", "gpg.ssh.allowedSignersFile": str(signers)}).items():
+        git(checkout, "config", name, value)
+    release.tag(checkout, "0.1.0")
+    git(checkout, "tag", "--verify", "v0.1.0")
+    told = subprocess.check_output(["git", "-C", checkout, "tag", "--list", "--format=%(contents)"], text=True)
+    assert told.startswith(f"redlock 0.1.0\n\n{NOTES}".rstrip() + "\n-----BEGIN SSH SIGNATURE-----\n")
