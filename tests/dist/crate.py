@@ -9,7 +9,7 @@ from pathlib import Path
 from dist import cost, legal, stranger
 from dist.platforms import Platform
 from dist.version import ROOT, program_version, version
-from dist.workshop import BUILT, LICENCES, MEGABYTE, OUT, STAGE, Artefact, DistError, emptied, run, tools
+from dist.workshop import BUILT, LICENCES, MEGABYTE, OUT, STAGE, Artefact, DistError, emptied, run
 
 NAME = "redlock-core"
 PROGRAM = "redlock-cli"
@@ -20,7 +20,7 @@ KEPT = ("src/", "docs/", "examples/", "README.md", "Cargo.", "LICENSE-", ".cargo
 def make(_: Platform) -> list[Artefact]:
     """Packs the crates, runs a program that depends on nothing else of this checkout, and installs `redlock`."""
     both = ("--package", NAME, "--package", PROGRAM)
-    run("cargo", "package", "--locked", *both, "--allow-dirty", "--target-dir", BUILT)
+    run("cargo", "package", "--locked", *both, "--allow-dirty")
     unpacked = emptied(STAGE / "crate")
     library, program = (_packed(name, unpacked) for name in (f"{NAME}-{version()}", f"{PROGRAM}-{program_version()}"))
     legal.write_bom(ROOT / "core" / "Cargo.toml", "core")
@@ -59,8 +59,7 @@ def _tried(crate: Path) -> str:
     run("cargo", "add", "--quiet", "--offline", "--path", crate, cwd=program)
     run("cargo", "add", "--quiet", "--offline", "tokio", "--features", "macros,rt-multi-thread", cwd=program)
     shutil.copy(stranger.PROGRAMS / "main.rs", program / "src")
-    env = tools() | {"CARGO_TARGET_DIR": str(BUILT)}
-    run("cargo", "build", "--quiet", "--offline", cwd=program, env=env)
+    run("cargo", "build", "--quiet", "--offline", cwd=program)
     stranger.locks(stranger.ran(BUILT / "debug" / "stranger", cwd=program, env=stranger.environment("sh")))
     return " ".join(run("rustc", "--version").split()[:2])
 
@@ -68,9 +67,8 @@ def _tried(crate: Path) -> str:
 def _manual(crate: Path, library: Path) -> str:
     """Installs the program of the unpacked crate with the unpacked library, uses it, and returns its manual."""
     root = emptied(STAGE / "crate-installed")
-    env = tools() | {"CARGO_TARGET_DIR": str(BUILT)}
     # The lock file knows the library as one of crates.io.
     instead = f'patch.crates-io.{NAME}.path="{library}"'
     options = ("--quiet", "--offline", "--debug", "--no-track", "--config", instead)
-    run("cargo", "install", *options, "--path", crate, "--root", root, cwd=root, env=env)
+    run("cargo", "install", *options, "--path", crate, "--root", root, cwd=root)
     return stranger.commands(root / "bin" / "redlock", cwd=root, env=stranger.environment("sh"))

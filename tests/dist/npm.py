@@ -6,17 +6,23 @@ import json
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from dist import legal, stranger
+from dist import legal, stranger, workshop
 from dist.platforms import PLATFORMS, Platform
 from dist.version import ROOT, version
 from dist.workshop import LICENCES, MEGABYTE, NOTICES, OUT, STAGE, Artefact, DistError, copied, emptied, run, strip
+from frameworks.service import Service
+from support.ports import free_port
 
 NODE = ROOT / "node"
 PROGRAM = Path("node_modules", ".bin", "redlock")
 """The program, in a project that has installed the packages."""
+
+NEXT = workshop.NODE_TOOLS.parents[1]
+"""Below which Next is installed."""
 
 NO_ADDON = 70
 """The status of the program where it has no addon."""
@@ -33,6 +39,7 @@ def make(platform: Platform) -> list[Artefact]:
     # What resolves without `exports` is older than Node 20, and TypeScript 7 knows it no more.
     run("attw", "--profile", "node16", main.path)
     _try([main, addon])
+    _try_next([main, addon])
     _check_elsewhere(main.path)
     return [addon, main]
 
@@ -54,7 +61,7 @@ def _pack_addon(platform: Platform) -> Artefact:
     suffix = "dylib" if platform.os == "darwin" else "so"
     folder = emptied(STAGE / "npm-addon")
     addon = folder / f"redlock.{platform.npm}.node"
-    shutil.copy(ROOT / "target" / platform.triple / "dist" / f"libredlock_node.{suffix}", addon)
+    shutil.copy(workshop.BUILT / platform.triple / "dist" / f"libredlock_node.{suffix}", addon)
     strip(addon)
     legal.write_notices(manifest, folder / NOTICES)
     bom = legal.write_bom(manifest, "node")
@@ -70,7 +77,7 @@ def _pack_addon(platform: Platform) -> Artefact:
     }
     shutil.copy(bom, folder)
     (folder / "README.md").write_text(f"{package['description']}. It is installed by that package.\n", encoding="utf-8")
-    return Artefact(_packed(folder, package), round(3.5 * MEGABYTE))
+    return Artefact(_packed(folder, package), 4 * MEGABYTE)
 
 
 def _pack_main() -> Artefact:
@@ -117,6 +124,33 @@ def _try(artefacts: list[Artefact]) -> None:
     for artefact in artefacts:
         artefact.manuals.add(manual)
         artefact.tried.append(f"Node {node.removeprefix('v')}: {', '.join(programs.values())}, traced by nft")
+
+
+def _try_next(artefacts: list[Artefact]) -> None:
+    """Builds a server of Next that stands alone, with webpack, and has locks with it where nothing is installed."""
+    with tempfile.TemporaryDirectory(prefix="next-", dir=NEXT) as directory:
+        # Next and React are found above it, and all that the server gets are the files that Next has traced.
+        project = Path(directory)
+        shutil.copytree(stranger.PROGRAMS / "next", project, dirs_exist_ok=True)
+        (project / "package.json").write_text('{ "private": true }\n', encoding="utf-8")
+        options = ("--offline", "--no-audit", "--no-fund", "--no-package-lock")
+        run("npm", "install", *options, *(artefact.path for artefact in artefacts), cwd=project)
+        run("next", "build", "--webpack", cwd=project, env=workshop.tools() | {"NEXT_TELEMETRY_DISABLED": "1"})
+        alone = emptied(STAGE / "next") / "standalone"
+        shutil.move(project / ".next" / "standalone", alone)
+    # Its own folder is below the root of the packages.
+    (server,) = (path for path in alone.rglob("server.js") if "node_modules" not in path.parts)
+    port = free_port()
+
+    def locks(url: str) -> str:
+        env = stranger.environment("node") | {"NODE_URL": url, "PORT": str(port)}
+        with Service(["node", server.name], server.parent, env, port) as service:
+            service.wait_until_it_listens()
+            return service.ask("/")[1]
+
+    stranger.locks(locks)
+    for artefact in artefacts:
+        artefact.tried.append("Next")
 
 
 def _check_elsewhere(main: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from dist import legal, stranger
 from dist.platforms import Platform
 from dist.version import ROOT, program_version
-from dist.workshop import LICENCES, MEGABYTE, NOTICES, OUT, STAGE, Artefact, DistError, emptied, run, strip
+from dist.workshop import BUILT, LICENCES, MEGABYTE, NOTICES, OUT, STAGE, Artefact, DistError, emptied, run, strip
 from support.servers import Server
 
 CRATE = ROOT / "core" / "cli"
@@ -61,7 +61,7 @@ def _make(target: str) -> list[Artefact]:
     run("cargo", build, "--locked", "--profile", "dist", "--package", "redlock-cli", "--target", target)
     name = name_of(target)
     folder = emptied(STAGE / "program" / name)
-    program = Path(shutil.copy(ROOT / "target" / target / "dist" / "redlock", folder))
+    program = Path(shutil.copy(BUILT / target / "dist" / "redlock", folder))
     strip(program)
     if _runs(target):
         _write_extras(program)

@@ -21,7 +21,7 @@ STAGE = Path(tempfile.mkdtemp(prefix="redlock-dist-"))
 workspace and configuration they must not find."""
 atexit.register(shutil.rmtree, STAGE, ignore_errors=True)
 BUILT = ROOT / "target" / "dist-build"
-"""What Cargo builds for them."""
+"""What Cargo builds for them. It would put some of it into `OUT`, which is emptied each time."""
 CARGO_TOOLS = ROOT / "target" / "tools" / "bin"
 NODE_TOOLS = Path(__file__).resolve().parent / "node" / "node_modules" / ".bin"
 LICENCES = ("LICENSE-MIT", "LICENSE-APACHE")
@@ -73,7 +73,8 @@ def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = Non
 def tools() -> dict[str, str]:
     """The environment in which things are built: the tools of this directory come before those of the system."""
     folders = [Path(sys.executable).parent, CARGO_TOOLS, NODE_TOOLS]
-    return os.environ | {"PATH": os.pathsep.join([*map(str, folders), os.environ["PATH"]])}
+    path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
+    return os.environ | {"PATH": path, "CARGO_TARGET_DIR": str(BUILT)}
 
 
 def emptied(folder: Path) -> Path:
@@ -89,15 +90,18 @@ def copied(files: Sequence[Path], folder: Path) -> None:
         shutil.copy(file, folder)
 
 
-def strip(library: Path) -> None:
+def strip(library: Path, *, foreign: bool = False) -> None:
     """Moves the debug symbols of a library into a file of their own, which debuggers find by its name."""
-    folder = OUT / "debug"
+    # Each platform has its files by itself when they are published.
+    folder = OUT / "debug" / ("foreign" if foreign else "")
     folder.mkdir(parents=True, exist_ok=True)
     if sys.platform == "darwin":
         run("dsymutil", library, "-o", folder / f"{library.name}.dSYM")
         run("strip", "-x", library)
         return
     symbols = folder / f"{library.name}.debug"
-    run("objcopy", "--only-keep-debug", "--compress-debug-sections", library, symbols)
-    run("strip", "--strip-unneeded", library)
-    run("objcopy", f"--add-gnu-debuglink={symbols}", library)
+    # That of binutils knows this machine's alone.
+    objcopy = "llvm-objcopy" if foreign else "objcopy"
+    run(objcopy, "--only-keep-debug", "--compress-debug-sections", library, symbols)
+    run(objcopy, "--strip-unneeded", library)
+    run(objcopy, f"--add-gnu-debuglink={symbols}", library)
