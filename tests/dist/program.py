@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import platform as machine
@@ -23,7 +24,20 @@ CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 STATIC = [f"{cpu}-unknown-linux-musl" for cpu in ("x86_64", "aarch64")]
 COMPLETIONS = {"bash": "redlock.bash", "zsh": "_redlock", "fish": "redlock.fish"}
 EXTRAS = ROOT / "target" / "program"
-"""The manual pages and the completions, where the metadata of the deb package looks for them."""
+"""The licences, the manual pages and the completions, where the metadata of the deb package looks for them."""
+
+DEB = ROOT / "target" / "deb"
+"""The program, likewise."""
+
+SHARED = {
+    "man/man1/redlock.1.gz": ".TH REDLOCK 1",
+    "man/man1/redlock-run.1.gz": ".TH REDLOCK-RUN 1",
+    "zsh/vendor-completions/_redlock": "#compdef redlock",
+    "fish/vendor_completions.d/redlock.fish": "complete -c redlock",
+    "doc/redlock/copyright": "Permission is hereby granted, free of charge",
+    "doc/redlock/THIRD-PARTY.html": "rustls",
+}
+"""Files of the deb package in /usr/share, and what each has to say."""
 
 
 def name_of(target: str) -> str:
@@ -39,8 +53,8 @@ def make(platform: Platform) -> list[Artefact]:
     if platform.os != "linux":
         targets = [platform.triple]
     # What runs here comes first: it writes the manual pages of all.
-    targets.sort(key=lambda target: not _runs(target))
-    if not targets or not _runs(targets[0]):
+    targets.sort(key=lambda target: not _is_native(target))
+    if not targets or not _is_native(targets[0]):
         raise DistError("no program that runs here can be built: `rustup target add` one of the targets above")
     return [artefact for target in targets for artefact in _make(target)]
 
@@ -52,8 +66,16 @@ def _is_installed(target: str) -> bool:
     return told.returncode == 0 and Path(told.stdout.strip()).is_dir()
 
 
-def _runs(target: str) -> bool:
+def _is_native(target: str) -> bool:
     return target.startswith({"arm64": "aarch64"}.get(machine.machine(), machine.machine()))
+
+
+def _runner(target: str) -> list[str] | None:
+    """What a command begins with that runs a program for a target here; none if nothing runs it."""
+    if _is_native(target):
+        return []
+    emulators = (f"qemu-{target.partition('-')[0]}{end}" for end in ("-static", ""))
+    return next(([found] for emulator in emulators if (found := shutil.which(emulator))), None)
 
 
 def _make(target: str) -> list[Artefact]:
@@ -62,34 +84,39 @@ def _make(target: str) -> list[Artefact]:
     name = name_of(target)
     folder = emptied(STAGE / "program" / name)
     program = Path(shutil.copy(BUILT / target / "dist" / "redlock", folder))
-    strip(program)
-    if _runs(target):
+    strip(program, foreign=not _is_native(target))
+    if _is_native(target):
         _write_extras(program)
-    legal.write_notices(CRATE / "Cargo.toml", folder / NOTICES)
     for file in (*LICENCES, "README.md"):
         shutil.copy(CRATE / file, folder)
     shutil.copytree(EXTRAS, folder, dirs_exist_ok=True)
     archive = Artefact(OUT / f"{name}.tar.gz", round(4.5 * MEGABYTE))
     with tarfile.open(archive.path, "w:gz") as packed:
         packed.add(folder, name)
-    if not _runs(target):
-        archive.tried.append("not run: another machine")
-        return [archive]
     unpacked = emptied(STAGE / "program-unpacked")
     with tarfile.open(archive.path) as packed:
         packed.extractall(unpacked, filter="data")
     tried = unpacked / name / "redlock"
-    # Neither a shared library nor anything else of the system is needed.
-    archive.manuals.add(stranger.commands(tried, cwd=unpacked, env=stranger.environment("sh")))
-    archive.tried.append("a shell")
+    _try(target, archive, tried)
     if target not in STATIC:
         return [archive]
-    archive.tried.append(_tried_as_image(tried))
-    return [archive, _deb(target)]
+    if _is_native(target):
+        archive.tried.append(_tried_as_image(tried))
+    return [archive, _deb(target, program)]
+
+
+def _try(target: str, artefact: Artefact, program: Path) -> None:
+    """Uses a program. Neither a shared library nor anything else of the system is needed."""
+    runner = _runner(target)
+    if runner is None:
+        artefact.tried.append("not run: another machine")
+        return
+    artefact.manuals.add(stranger.commands(*runner, program, cwd=program.parent, env=stranger.environment("sh")))
+    artefact.tried.append(" in ".join(["a shell", *(Path(emulator).name for emulator in runner)]))
 
 
 def _write_extras(program: Path) -> None:
-    """Has the program write its manual pages and completions."""
+    """Writes the licences of what is in the program, and has it write its manual pages and completions."""
     pages, completions = emptied(EXTRAS / "man"), emptied(EXTRAS / "completions")
     main = run(program, "manual")
     names = re.findall(r"^redlock\\-(\w+)\(1\)$", main, re.MULTILINE)
@@ -99,19 +126,27 @@ def _write_extras(program: Path) -> None:
         (pages / f"{page}.1").write_text(text, encoding="utf-8")
     for shell, file in COMPLETIONS.items():
         (completions / file).write_text(run(program, "completions", shell), encoding="utf-8")
+    legal.write_notices(CRATE / "Cargo.toml", EXTRAS / NOTICES)
 
 
-def _deb(target: str) -> Artefact:
-    made = emptied(STAGE / "deb")
-    options = ("--no-build", "--strip", "--target", target, "--profile", "dist", "--output", made)
+def _deb(target: str, program: Path) -> Artefact:
+    """Packs the deb package, unpacks it as if it were installed, and uses what is in it."""
+    made, root = emptied(STAGE / "deb"), emptied(STAGE / "deb-root")
+    shutil.copy(program, emptied(DEB))
+    options = ("--no-build", "--no-strip", "--target", target, "--profile", "dist", "--output", made)
     run("cargo", "deb", "--package", "redlock-cli", *options)
     (built,) = made.glob("*.deb")
     artefact = Artefact(Path(shutil.copy(built, OUT)), round(4.5 * MEGABYTE))
-    listed = run("dpkg-deb", "--contents", artefact.path)
-    wanted = ("./usr/bin/redlock", "./usr/share/man/man1/redlock-run.1", "/bash-completion/completions/redlock")
-    if missing := [file for file in wanted if file not in listed]:
-        raise DistError(f"not in the deb package: {missing}")
-    artefact.tried.append("dpkg-deb")
+    run("dpkg-deb", "--extract", artefact.path, root)
+    share = root / "usr" / "share"
+    for file, text in SHARED.items():
+        found = share / file
+        said = (gzip.decompress(found.read_bytes()) if found.suffix == ".gz" else found.read_bytes()).decode()
+        if text not in said:
+            raise DistError(f"{file} of the deb package does not say {text!r}")
+    completions = share / "bash-completion" / "completions" / "redlock"
+    run("bash", "-euc", f". {shlex.quote(str(completions))}; complete -p redlock")
+    _try(target, artefact, root / "usr" / "bin" / "redlock")
     return artefact
 
 
