@@ -136,7 +136,7 @@ def told_events() -> dict[str, Event]:
 
 def scripts() -> list[str]:
     """The names of all scripts, as the engine has them."""
-    text = (SOURCES / "net" / "node" / "scripts.rs").read_text(encoding="utf-8")
+    text = (SOURCES / "node" / "scripts.rs").read_text(encoding="utf-8")
     (names,) = re.findall(r"\nscripts! \{\n(.*?)\n\}\n", text, re.S)
     found = _SCRIPT.findall(names)
     assert len(set(found)) == len(names.splitlines()), "each has a name"

@@ -235,7 +235,8 @@ class Growth:
         """The counts when none falls any more, with allowances for growth.
 
         The background connects to a node when it first has something to do there, such as an unanswered release. This
-        may be late, so one connection for each node is allowed. So is one for each late runtime.
+        may be late, so one connection for each node is allowed. So is one for each late runtime, and the thread that
+        hands events to the program, which begins with the first event.
         """
         late = len(self.nodes) * (1 + self.late_runtimes)
         now = self._counts()
@@ -243,8 +244,8 @@ class Growth:
             time.sleep(QUIET_S)
             before, now = now, self._counts()
             if all(now[what] >= before[what] for what in now):
-                descriptors = late + RUNTIME_DESCRIPTORS * self.late_runtimes
-                grown = {"live": self.live_allowed * late, "descriptors": descriptors, "connections": late}
+                grown = {"live": self.live_allowed * late, "connections": late, "threads": 1}
+                grown["descriptors"] = late + RUNTIME_DESCRIPTORS * self.late_runtimes
                 return {what: count + grown.get(what, 0) for what, count in now.items()}
 
     def _judge_sizes(self, sizes: list[dict[str, int]], fences: int) -> None:
