@@ -53,7 +53,7 @@ from typing import Any
 from chaos.asked import BREATH_S, BUSY_S, CANCEL_S, LOOK_S, PATIENCE_S, SHORT_S, Asked, Epoch, draw, mass, plain
 from chaos.journal import Journal
 from conformance.driver import FACES
-from conformance.library import ANSWER_LIMIT, Library, Refused, started
+from conformance.library import LINE_LIMIT, Library, Refused, started
 from support.clock import now_ns
 
 Json = dict[str, Any]
@@ -67,7 +67,7 @@ RENEWED_NS = 50_000_000
 ATTENTIVE = 0.25
 """The share of its ttl within which a lock is renewed once at most."""
 
-LINE_LIMIT = 4096
+STORE_LIMIT = 4096
 
 GIVEN_S, TAKEN_S = 3.0, 1.0
 """For how long the nodes keep a lock that is detached, and what has to be left of it to take it."""
@@ -138,7 +138,7 @@ class Store:
 
     def _ask(self, line: str) -> str:
         self._socket.sendall(f"{line}\n".encode())
-        return self._socket.recv(LINE_LIMIT).decode()
+        return self._socket.recv(STORE_LIMIT).decode()
 
 
 class Worker:
@@ -281,7 +281,7 @@ class Worker:
     async def _child(self, name: str, client: str) -> None:
         path = self.args.journal.with_suffix(f".{client.rpartition('-')[2]}.sock")
         arrived: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        server = await asyncio.start_unix_server(lambda *streams: arrived.set_result(streams), path, limit=ANSWER_LIMIT)
+        server = await asyncio.start_unix_server(lambda *streams: arrived.set_result(streams), path, limit=LINE_LIMIT)
         forked = self.library.start("fork", path=str(path))[1]
         child = Library(*await arrived)
         server.close()

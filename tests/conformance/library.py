@@ -11,8 +11,8 @@ from typing import IO, Any
 
 from support.process import die_with_parent
 
-ANSWER_LIMIT = 1 << 24
-"""The longest answer of a driver."""
+LINE_LIMIT = 1 << 24
+"""The longest line from a driver, and to one."""
 
 Json = dict[str, Any]
 
@@ -76,7 +76,7 @@ async def started(
     command: Sequence[str], errors: IO[str] | None = None, env: Mapping[str, str] | None = None
 ) -> tuple[Process, Library]:
     """Starts a driver, which dies with this process; its complaints go to `errors`, or where this one's do."""
-    pipes: Any = {"stdin": PIPE, "stdout": PIPE, "stderr": errors, "limit": ANSWER_LIMIT}
+    pipes: Any = {"stdin": PIPE, "stdout": PIPE, "stderr": errors, "limit": LINE_LIMIT}
     driver = await asyncio.create_subprocess_exec(*command, **pipes, env=env, preexec_fn=die_with_parent())
     assert driver.stdin
     assert driver.stdout

@@ -32,6 +32,8 @@ RUNTIME_DESCRIPTORS = 4
 LIVE_ALLOWED = {"rust": 96 << 10, "python": 500, "node": MIB // 2}
 """How much more may be alive by a language's own count, for each node: bytes, in Python blocks of memory."""
 
+LOG_THREAD = "redlock-log"
+
 MARKS = 12
 """How often everything is counted."""
 
@@ -143,8 +145,15 @@ class Worker:
         return self._alive.num_fds()
 
     def threads(self) -> int:
-        """How many threads it has."""
-        return self._alive.num_threads()
+        """How many threads it has, without the first one that hands over events, which begins with the first event."""
+        names = []
+        for name in Path(f"/proc/{self._alive.pid}/task").glob("*/comm"):
+            # A thread may end meanwhile.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                names.append(name.read_text().strip())
+        if LOG_THREAD in names:
+            names.remove(LOG_THREAD)
+        return len(names) or self._alive.num_threads()
 
     def _complaints(self) -> str:
         self._errors.seek(0)
@@ -235,8 +244,7 @@ class Growth:
         """The counts when none falls any more, with allowances for growth.
 
         The background connects to a node when it first has something to do there, such as an unanswered release. This
-        may be late, so one connection for each node is allowed. So is one for each late runtime, and the thread that
-        hands events to the program, which begins with the first event.
+        may be late, so one connection for each node is allowed. So is one for each late runtime.
         """
         late = len(self.nodes) * (1 + self.late_runtimes)
         now = self._counts()
@@ -244,8 +252,8 @@ class Growth:
             time.sleep(QUIET_S)
             before, now = now, self._counts()
             if all(now[what] >= before[what] for what in now):
-                grown = {"live": self.live_allowed * late, "connections": late, "threads": 1}
-                grown["descriptors"] = late + RUNTIME_DESCRIPTORS * self.late_runtimes
+                descriptors = late + RUNTIME_DESCRIPTORS * self.late_runtimes
+                grown = {"live": self.live_allowed * late, "descriptors": descriptors, "connections": late}
                 return {what: count + grown.get(what, 0) for what, count in now.items()}
 
     def _judge_sizes(self, sizes: list[dict[str, int]], fences: int) -> None:

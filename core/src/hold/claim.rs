@@ -54,7 +54,7 @@ struct Inner {
     node_timeout: Duration,
     /// The longest ttl that the keys were given, in nanoseconds.
     ttl: AtomicU64,
-    /// Until when a lock that is given up belongs to nobody; the origin if it has no least time.
+    /// The end of the least time, before which a released lock is not free; the origin if it has none.
     kept_until: SharedMoment,
     /// Whether the next call of this process begins behind the releases of a drop.
     keeps_others_back: bool,

@@ -31,13 +31,11 @@ import redlock
 import redlock.asyncio
 from redlock.testing import MemoryServer, lose
 
+from conformance.library import LINE_LIMIT
 from support.clock import now_ns
 from support.process import die_with_parent
 
 Json = dict[str, Any]
-
-REQUEST_LIMIT = 1 << 24
-"""The longest request."""
 
 POLL_S = 0.005
 DETACHED_S = 60
@@ -212,7 +210,7 @@ class Driver:
     async def serve_async(self) -> None:
         """The asynchronous face: a task for every request."""
         # A thread that reads would have to wait for the interpreter's lock at every line.
-        reader = asyncio.StreamReader(limit=REQUEST_LIMIT)
+        reader = asyncio.StreamReader(limit=LINE_LIMIT)
         protocol = asyncio.StreamReaderProtocol(reader)
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
         async for line in reader:

@@ -384,12 +384,17 @@ impl<'a> Stage<'a> {
 
     /// What [`Plan`] says of the promises.
     fn rules(&self) -> Rules {
-        let Plan { ttl, trouble, nodes, unusual, .. } = self.plan;
-        // So many ways of a message go by until somebody has the lock: six for a connection of the caller and six for one
-        // of the background, six where others are faster at a slot and the look is sent its script, two where they are
-        // faster at the next slot, and six for the bell, a look and an attempt, with some to spare.
-        // Where a slot moves on the way, servers have to be connected to, and all is asked again.
-        let ways = if unusual.topology == Topology::Cluster { 40 } else { 30 };
+        let Plan { ttl, trouble, nodes, unusual, mix, .. } = self.plan;
+        // So many ways of a message go by until somebody has the lock.
+        let ways = match unusual.topology {
+            // Where a slot moves on the way, servers have to be connected to, and all is asked again.
+            Topology::Cluster => 40,
+            // The caller and the background connect, six each. Others are faster at a permit, which is taken back where
+            // it was granted and looked for with a script that has to be sent, eight, and at the next one, two. Then the
+            // bell is read, a permit looked for and taken, six.
+            _ if mix.permits > 0 => 28,
+            _ => 20,
+        };
         let mut idle = IDLE + ways * Duration::from_millis(unusual.least_ms);
         if unusual.mass == MASS_MOST && self.plan.lost_per_ten_thousand > 0 {
             // Of so many messages at once one is lost, and its connection is silent for a time-out: in the attempt,
