@@ -378,7 +378,7 @@ fn a_cancelled_wait_asks_no_more() {
 #[test]
 fn what_is_taken_too_late_is_released_and_waited_for_again() {
     let server = Server::start();
-    let ttl = Duration::from_millis(100);
+    let ttl = Duration::from_secs(1);
     let redlock = Redlock::builder().nodes(server.url()).ttl(ttl).build().unwrap();
     let (queue, woken) = queue();
     let lock = object(&redlock, "foo");
