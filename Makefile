@@ -28,6 +28,8 @@ TIMES := $(STEP) --times $(if $(STRICT),--strict) --budget
 # Tests mostly wait for servers and drivers, so two cores have time for many of them.
 PARALLEL := -n 12 --dist worksteal
 PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
+# Each worker collects for itself, which takes longer than a few test cases do.
+PYTEST_FEW := $(subst -n 12,-n 6,$(PYTEST))
 SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos mutants setup frameworks/test_python.py frameworks/test_page.py)
 # The most telling test cases, which also run on a cluster and behind sentinels.
 TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed \
@@ -175,8 +177,8 @@ test: ## develop: Run what must pass before each change: formatting, lints, type
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
 	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
 	$(STEP) 'tests over all languages' --show -- $(PYTEST) $(SUITES)
-	$(STEP) 'a cluster' --show -- $(PYTEST) $(TELLING) --topology cluster
-	$(STEP) 'sentinels' --show -- $(PYTEST) $(TELLING) --topology sentinel
+	$(STEP) 'a cluster' --show -- $(PYTEST_FEW) $(TELLING) --topology cluster
+	$(STEP) 'sentinels' --show -- $(PYTEST_FEW) $(TELLING) --topology sentinel
 	$(STEP) 'chaos' --show -- $(BIN)/python tests chaos.chaos --seconds 30 --seed 1
 	$(STEP) 'a planted fault of the engine' --about 90 -- $(BIN)/python tests mutants.planted --sample
 	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)
