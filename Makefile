@@ -26,7 +26,7 @@ STEP := @python3 tests/setup/step.py
 TIMES := $(STEP) --times $(if $(STRICT),--strict) --budget
 
 # Tests mostly wait for servers and drivers, so two cores have time for many of them.
-PARALLEL := -n 12 --dist worksteal
+PARALLEL := -n 8 --dist worksteal
 PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
 SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos mutants setup frameworks/test_python.py frameworks/test_page.py)
 # The most telling test cases, which also run on a cluster and behind sentinels.

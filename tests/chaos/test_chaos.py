@@ -406,7 +406,7 @@ def started(out: Path, *given: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.timeout(120)
 def test_a_violation_is_told_by_the_exit_status_and_no_secret_at_all(tmp_path: Path) -> None:
-    with started(tmp_path, "--seed", "1", "--fault", "old fence", "--fail-fast") as process:
+    with started(tmp_path, "--seed", "1", "--hands", "2", "--fault", "old fence", "--fail-fast") as process:
         said, _ = process.communicate()
     assert process.returncode == 1, said
     assert re.search(r"fences +BAD", said), said
@@ -420,7 +420,7 @@ def test_a_violation_is_told_by_the_exit_status_and_no_secret_at_all(tmp_path: P
 
 @pytest.mark.timeout(120)
 def test_ctrl_c_ends_everything_and_reports(tmp_path: Path) -> None:
-    with started(tmp_path, "--seed", "1", "--seconds", "3600") as process:
+    with started(tmp_path, "--seed", "1", "--hands", "1", "--seconds", "3600") as process:
         assert process.stdout
         said = ""
         while "writes: " not in said:
