@@ -15,11 +15,10 @@ from support.process import python
 
 FAULTY = shlex.join(python("conformance.drivers.faulty"))
 
-FOUND = {
-    "acquired-twice": ("test_life.py", "test_misuse and python", "DID NOT RAISE"),
-    # It is found again when the history is judged, after the test case's own servers have gone.
-    "falling-fence": ("test_loss.py", "forgets and python", "the history is wrong"),
-}
+FAULT = "falling-fence"
+FILE, STORY = "tests/conformance/test_loss.py", "forgets and python"
+WHY = "the history is wrong"
+"""The call fails, and so does the judgement of the history, after the test case's own servers have gone."""
 
 PRINTED = re.compile(r"^-+ drivers -+\n(.*?)\n-+ servers -+\n(.*?)\n-+ to repeat it -+\n(.*?)\n", re.M | re.S)
 
@@ -33,17 +32,9 @@ def run(command: list[str]) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param("acquired-twice", marks=pytest.mark.test_all("a case that fails twice prints the same twice")),
-        "falling-fence",
-    ],
-)
-def test_failure_can_be_understood_and_repeated(pytestconfig: pytest.Config, fault: str) -> None:
-    file, story, why = FOUND[fault]
-    command = [sys.executable, "-m", "pytest", "-n", "2", f"tests/conformance/{file}", "-k", story]
-    command += ["--driver", f"python={FAULTY} --fault {fault}"]
+def test_failure_can_be_understood_and_repeated(pytestconfig: pytest.Config) -> None:
+    command = [sys.executable, "-m", "pytest", "-n", "2", FILE, "-k", STORY]
+    command += ["--driver", f"python={FAULTY} --fault {FAULT}"]
     if directory := pytestconfig.getoption("--driver-dir"):
         command += ["--driver-dir", str(directory)]
     programs = under_test(pytestconfig)
@@ -51,7 +42,7 @@ def test_failure_can_be_understood_and_repeated(pytestconfig: pytest.Config, fau
 
     said = run(command)
     printed = PRINTED.findall(said)
-    assert why in said
+    assert WHY in said
     # It is printed once for every failure.
     assert len(printed) == said.count("to repeat it")
     for lines, logs, _ in printed:
@@ -63,5 +54,5 @@ def test_failure_can_be_understood_and_repeated(pytestconfig: pytest.Config, fau
     repeats = {repeat for _, _, repeat in printed}
     assert len(repeats) == len(programs)
     again = run(shlex.split(repeats.pop()))
-    assert why in again
+    assert WHY in again
     assert len({repeat for _, _, repeat in PRINTED.findall(again)}) == 1

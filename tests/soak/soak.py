@@ -56,7 +56,6 @@ SHAPES = ("one", "set", "slot", "term", "shared")
 """What a lock is on: one name, several, a permit of a semaphore, an election, or one name that readers share."""
 
 WORKS = ("cycle", "wait", "names", "clients", "drop", "cancel", "denied")
-"""What a worker does again and again."""
 
 NAMED = {"one": 1, "set": 3, "slot": 2 + 1, "term": 1, "shared": 1}
 """How many keys may stay of each lock: of a semaphore, the fences of its permits, and its bell."""
