@@ -11,9 +11,7 @@ import sys
 import pytest
 
 from conformance.conftest import ROOT, under_test
-from support.process import python
-
-FAULTY = shlex.join(python("conformance.drivers.faulty"))
+from conformance.planted import FAULTY
 
 FAULT = "falling-fence"
 FILE, STORY = "tests/conformance/test_loss.py", "forgets and python"
