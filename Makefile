@@ -26,7 +26,7 @@ STEP := @python3 tests/setup/step.py
 TIMES := $(STEP) --times $(if $(STRICT),--strict) --budget
 
 # Tests mostly wait for servers and drivers, so two cores have time for many of them.
-PARALLEL := -n 12 --dist worksteal
+PARALLEL := -n 8 --dist worksteal
 PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
 # Each worker collects for itself, which takes longer than a few test cases do.
 PYTEST_FEW := $(subst -n 12,-n 6,$(PYTEST))

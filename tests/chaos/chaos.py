@@ -67,7 +67,7 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     for old in args.out.glob("epoch-*.jsonl"):
         old.unlink()
-    kind, roles, hands = (DEMOS[args.arena], demo.CREW, 1) if args.demo else (Run, ROLES, HANDS)
+    kind, roles, hands = (DEMOS[args.arena], demo.CREW, 1) if args.demo else (Run, ROLES, args.hands)
     try:
         with ARENAS[args.arena](args.programs, args.seed, args.fault, roles, hands) as arena:
             checker = args.programs / "redlock-history"
@@ -123,6 +123,7 @@ def parse() -> argparse.Namespace:
         arena.add_argument(f"--{name}", action="store_const", const=name, dest="arena", help=f"--arena {name}")
     parser.add_argument("--schedule", action="store_true", help="only list them")
     parser.add_argument("--fault", choices=list(PLANTED), help="make this mistake, which has to be found")
+    parser.add_argument("--hands", type=int, default=HANDS, help=f"how many locks a process uses at once ({HANDS})")
     parser.add_argument("--fail-fast", action="store_true", help="end after the first epoch that is bad")
     parser.add_argument(
         "--programs", type=Path, default=TARGET / "debug", help="where redlock-driver and redlock-history are"

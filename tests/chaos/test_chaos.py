@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +26,7 @@ from chaos.cluster import Cluster
 from chaos.counts import Counts
 from chaos.hand import Hold
 from chaos.nodes import AT_ONCE, KINDS, NODES, PLAN, Nodes, struck
-from chaos.played import seeds
+from chaos.played import played, seeds
 from chaos.run import POOLS, SHAPES, TAGGED, Done, Run
 from chaos.schedule import CREW, EPOCH_S, TTL_S, Kind, Trouble, count, epochs, kinds
 from chaos.tally import LANGUAGES, TICK_NS, EpochHistory, Holder, Tally
@@ -391,24 +390,11 @@ def test_the_picture_names_every_lane(run: Run, tmp_path: Path) -> None:
         assert f"<!-- {word} -->" in text
 
 
-@contextmanager
-def started(out: Path, *given: str) -> Iterator[subprocess.Popen[str]]:
-    """A real run."""
-    command = [*python("chaos.chaos"), "--out", str(out), *given]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 @pytest.mark.timeout(120)
 def test_a_violation_is_told_by_the_exit_status_and_no_secret_at_all(tmp_path: Path) -> None:
-    with started(tmp_path, "--seed", "1", "--fault", "old fence", "--fail-fast") as process:
-        said, _ = process.communicate()
-    assert process.returncode == 1, said
+    done = played(tmp_path, "--seed", "1", "--hands", "2", "--fault", "old fence", "--fail-fast")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
     assert re.search(r"fences +BAD", said), said
     assert "unavailable" in said, "errors, which name nodes, are among what is looked through"
     written = [file.read_text(encoding="utf-8") for file in tmp_path.iterdir()]
@@ -420,18 +406,24 @@ def test_a_violation_is_told_by_the_exit_status_and_no_secret_at_all(tmp_path: P
 
 @pytest.mark.timeout(120)
 def test_ctrl_c_ends_everything_and_reports(tmp_path: Path) -> None:
-    with started(tmp_path, "--seed", "1", "--seconds", "3600") as process:
-        assert process.stdout
-        said = ""
-        while "writes: " not in said:
-            said += (line := process.stdout.readline())
-            assert line, said
-        children = psutil.Process(process.pid).children(recursive=True)
-        assert len(children) > NODES + CREW
-        # A terminal does the same.
-        os.killpg(process.pid, signal.SIGINT)
-        said += process.stdout.read()
-        process.wait(LIMIT_S)
+    command = [*python("chaos.chaos"), "--out", str(tmp_path), "--seed", "1", "--hands", "1", "--seconds", "3600"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        try:
+            assert process.stdout
+            said = ""
+            while "writes: " not in said:
+                said += (line := process.stdout.readline())
+                assert line, said
+            children = psutil.Process(process.pid).children(recursive=True)
+            # A terminal does the same.
+            os.killpg(process.pid, signal.SIGINT)
+            said += process.stdout.read()
+            process.wait(LIMIT_S)
+        finally:
+            process.kill()
+    assert len(children) > NODES + CREW
     assert process.returncode == 130, said
     assert "Interrupted: judged is what there was." in said
     assert re.search(r"fences +ok", said), said

@@ -9,7 +9,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from support.process import die_with_parent
+from support.process import dying
 
 LINE_LIMIT = 1 << 24
 """The longest line from a driver, and to one."""
@@ -77,7 +77,7 @@ async def started(
 ) -> tuple[Process, Library]:
     """Starts a driver, which dies with this process; its complaints go to `errors`, or where this one's do."""
     pipes: Any = {"stdin": PIPE, "stdout": PIPE, "stderr": errors, "limit": LINE_LIMIT}
-    driver = await asyncio.create_subprocess_exec(*command, **pipes, env=env, preexec_fn=die_with_parent())
+    driver = await asyncio.create_subprocess_exec(*dying(command), **pipes, env=env)
     assert driver.stdin
     assert driver.stdout
     return driver, Library(driver.stdout, driver.stdin)

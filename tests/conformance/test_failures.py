@@ -11,15 +11,12 @@ import sys
 import pytest
 
 from conformance.conftest import ROOT, under_test
-from support.process import python
+from conformance.planted import FAULTY
 
-FAULTY = shlex.join(python("conformance.drivers.faulty"))
-
-FOUND = {
-    "acquired-twice": ("test_life.py", "test_misuse and python", "DID NOT RAISE"),
-    # It is found again when the history is judged, after the test case's own servers have gone.
-    "falling-fence": ("test_loss.py", "forgets and python", "the history is wrong"),
-}
+FAULT = "falling-fence"
+FILE, STORY = "tests/conformance/test_loss.py", "forgets and python"
+WHY = "the history is wrong"
+"""The call fails, and so does the judgement of the history, after the test case's own servers have gone."""
 
 PRINTED = re.compile(r"^-+ drivers -+\n(.*?)\n-+ servers -+\n(.*?)\n-+ to repeat it -+\n(.*?)\n", re.M | re.S)
 
@@ -33,11 +30,9 @@ def run(command: list[str]) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("fault", FOUND)
-def test_failure_can_be_understood_and_repeated(pytestconfig: pytest.Config, fault: str) -> None:
-    file, story, why = FOUND[fault]
-    command = [sys.executable, "-m", "pytest", "-n", "2", f"tests/conformance/{file}", "-k", story]
-    command += ["--driver", f"python={FAULTY} --fault {fault}"]
+def test_failure_can_be_understood_and_repeated(pytestconfig: pytest.Config) -> None:
+    command = [sys.executable, "-m", "pytest", "-n", "2", FILE, "-k", STORY]
+    command += ["--driver", f"python={FAULTY} --fault {FAULT}"]
     if directory := pytestconfig.getoption("--driver-dir"):
         command += ["--driver-dir", str(directory)]
     programs = under_test(pytestconfig)
@@ -45,7 +40,7 @@ def test_failure_can_be_understood_and_repeated(pytestconfig: pytest.Config, fau
 
     said = run(command)
     printed = PRINTED.findall(said)
-    assert why in said
+    assert WHY in said
     # It is printed once for every failure.
     assert len(printed) == said.count("to repeat it")
     for lines, logs, _ in printed:
@@ -57,5 +52,5 @@ def test_failure_can_be_understood_and_repeated(pytestconfig: pytest.Config, fau
     repeats = {repeat for _, _, repeat in printed}
     assert len(repeats) == len(programs)
     again = run(shlex.split(repeats.pop()))
-    assert why in again
+    assert WHY in again
     assert len({repeat for _, _, repeat in PRINTED.findall(again)}) == 1

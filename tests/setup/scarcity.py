@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from setup.outcomes import Condition
-from support.process import die_with_parent
+from support.process import dying
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 GROUP = "redlock-stress-"
@@ -119,11 +119,7 @@ def spinning(count: int, prefix: Sequence[str]) -> Iterator[None]:
     """Lets so many processes spin for the block."""
     with contextlib.ExitStack() as stack:
         for _ in range(count):
-            process = subprocess.Popen(
-                [*prefix, *SPIN],
-                start_new_session=True,
-                preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
-            )
+            process = subprocess.Popen(dying([*prefix, *SPIN]), start_new_session=True)
             stack.callback(process.wait)
             stack.callback(process.kill)
         yield

@@ -39,7 +39,7 @@ from setup.outcomes import (
 )
 from setup.parts import ROOT, Program, programs
 from setup.scarcity import END_S, scarce
-from support.process import die_with_parent
+from support.process import dying
 
 LOGS = ROOT / "target" / "stress"
 HANG_S = 3600
@@ -82,7 +82,7 @@ def wait(command: Sequence[str], cwd: Path, env: dict[str, str], log: Path, limi
     """Runs a command to its end; ends it if this program is interrupted, or after the time limit."""
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(
-            command,
+            dying(command),
             cwd=cwd,
             env=env,
             stdin=subprocess.DEVNULL,
@@ -90,7 +90,6 @@ def wait(command: Sequence[str], cwd: Path, env: dict[str, str], log: Path, limi
             stderr=file,
             # Ctrl-C is for this process alone, which ends the others.
             start_new_session=True,
-            preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
         )
         try:
             return process.wait(limit_s)

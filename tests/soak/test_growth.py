@@ -27,9 +27,10 @@ BLOCKING = {"rust-blocking", "python"}
 """The faces whose calls run where their caller is."""
 
 CASES = [
-    *cases("cycle", "wait"),
-    *cases("names", shapes=["one", "set", "shared"]),
-    *cases("clients", shapes=["one"]),
+    *cases("cycle"),
+    *cases("wait"),
+    *cases("names", ["one", "set", "shared"]),
+    *cases("clients", ["one"]),
     # Elsewhere a lock stays held if its object is dropped.
     *cases("drop", shapes=["set", "slot", "shared"], faces=["rust", "rust-blocking"]),
     *cases("cancel", faces=["rust", "asyncio", "node"]),

@@ -36,7 +36,7 @@ from urllib.parse import quote
 
 from support.clock import ShiftedClock, until
 from support.ports import BUS, bind_free_port, free_cluster_port, free_port
-from support.process import die_with_parent, stop_process
+from support.process import dying, stop_process
 from support.proxy import Proxy
 from support.resp import LIMIT_S, Connection, Reply, ReplyError, Word, ask
 from support.rules import Rule
@@ -475,14 +475,13 @@ class Server:
             command += ["--user", self.user.name, "on", f">{self.user.password}", *self.user.rules]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, *self._options],
+                dying([*command, *self._options]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=os.environ | (self._clock.environment if self._clock else {}),
                 # Ctrl-C is for this process alone, which ends the others.
                 start_new_session=True,
-                preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
             )
         if self._proxy:
             self._proxy.refuse(False)
