@@ -319,25 +319,6 @@ test("a closed client has no elections, and its leader does not lead any more", 
 
 // --- The process and its threads ---
 
-test("a campaign keeps the process alive, and a term does not", async () => {
-  const name = fresh();
-  const held = await redlock.lock(name).acquire();
-  const body = `
-    redlock.election(${JSON.stringify(name)}).run((signal) => {
-      console.log("leads");
-      return new Promise((resolve) => signal.addEventListener("abort", resolve));
-    });
-    console.log("campaigns");
-  `;
-  const program = start([server], fresh(), body);
-  await until(() => program.output !== "");
-  assert.equal(program.child.exitCode, null);
-  await held.release();
-  const { output } = await ends(program);
-  assert.equal(output, "campaigns\nleads\n");
-  assert.equal(await exists(name), false);
-});
-
 test("a leader that only waits for its signal is not garbage", async () => {
   const name = fresh();
   const program = start(

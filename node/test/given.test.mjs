@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { runInNewContext } from "node:vm";
-import { configure, inspect, LockClosed, LockInvalidArgument, lock, Redlock } from "redlock-rs";
+import { configure, countByName, inspect, LockClosed, LockInvalidArgument, lock, Redlock } from "redlock-rs";
 import { failure, fresh, Server } from "./servers.mjs";
 
 let server;
@@ -237,4 +237,10 @@ test("the default client can be set", async () => {
   await refused(() => configure("nonsense://"), "scheme");
   assert.equal((await inspect("configured")).state, "held", "a wrong one changes nothing");
   await held.release();
+});
+
+test("the number of names that are counted apart is checked", async () => {
+  for (const most of [-1, 1.5, Number.NaN, Number.POSITIVE_INFINITY, "5", null, undefined, {}]) {
+    assert.equal((await failure(() => countByName(most))).option, "most", String(most));
+  }
 });

@@ -1,7 +1,6 @@
 // What the package offers to the tests of programs: `redlock-rs/testing`.
 
 import assert from "node:assert/strict";
-import { createRequire } from "node:module";
 import { test } from "node:test";
 import { LockInvalidArgument, LockNotHeld, lock, Redlock } from "redlock-rs";
 import { lose, MemoryServer } from "redlock-rs/testing";
@@ -33,10 +32,4 @@ test("wrong arguments", async () => {
   await held.release();
   assert.throws(() => lose(held), LockNotHeld);
   assert.throws(() => lose(lock("never acquired")), LockNotHeld);
-});
-
-test("its classes are the same in CommonJS", () => {
-  const required = createRequire(import.meta.url)("redlock-rs/testing");
-  assert.equal(required.MemoryServer, MemoryServer);
-  assert.equal(required.lose, lose);
 });

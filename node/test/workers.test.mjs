@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { after, before, test } from "node:test";
 import { setTimeout } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
-import { Redlock } from "redlock-rs";
+import { Redlock, stats } from "redlock-rs";
 import { run } from "./programs.mjs";
 import { cluster, Server, until } from "./servers.mjs";
 
@@ -57,6 +57,24 @@ test("a worker that ends by itself releases", async () => {
   ours.check();
   await ours.release();
   assert.equal(await ours.tryAcquire(), true, "the end of a thread is not the end of the process");
+});
+
+test("worker threads are counted with the process", async () => {
+  const code = `
+    const { Redlock } = require("redlock-rs");
+    const { workerData } = require("node:worker_threads");
+    new Redlock(workerData).lock("in a worker").using(() => undefined);
+  `;
+  const acquired = () => {
+    const { points } = stats().redlock_acquire_duration_seconds;
+    return points.reduce(
+      (sum, { labels, histogram }) => sum + (labels.outcome === "acquired" ? histogram.count : 0),
+      0,
+    );
+  };
+  const before = acquired();
+  await once(new Worker(code, { eval: true, workerData: server.url }), "exit");
+  assert.equal(acquired(), before + 1);
 });
 
 test("a worker that ends after a lock was taken, and before its caller continues, releases", async () => {

@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -151,16 +151,6 @@ async def test_the_default_clients(server: Server, url: str, name: str, monkeypa
         with redlock.lock(name):
             assert await aio.lock(name).locked()
         assert set(service.users().values()) == {f"{name}-{face.__name__}-{number}" for number in (1, 2)}
-
-
-@pytest.mark.parametrize("life", [3600, 3600.0, timedelta(hours=1)])
-def test_a_login_with_a_long_life_is_asked_for_once(server: Server, url: str, name: str, life: Any) -> None:
-    service = Service(server, name, life)
-    with redlock.Redlock(url, credentials=service.login) as client:
-        for _ in range(3):
-            with client.lock(name):
-                pass
-    assert service.calls == 1
 
 
 class OwnError(Exception):
@@ -645,24 +635,3 @@ join(ticker)
         first=PATCH[package],
     )
     assert (done.stdout, done.stderr, done.returncode) == ("held\nheld\n", "", 0)
-
-
-def test_annotations() -> None:
-    """Programs annotate their own functions with these names, in both faces."""
-    assert aio.Credentials is redlock.Credentials
-    assert aio.Login == redlock.Login
-
-    def login() -> redlock.Login:
-        return "user", SECRET, timedelta(hours=1)
-
-    async def alogin() -> redlock.Login:
-        return "user", SECRET
-
-    functions: list[redlock.Credentials] = [login, alogin]
-    awaitable = functions[1]()
-    assert isinstance(awaitable, Awaitable)
-    assert asyncio.run(_awaited(awaitable)) == ("user", SECRET)
-
-
-async def _awaited(awaitable: Awaitable[redlock.Login]) -> redlock.Login:
-    return await awaitable

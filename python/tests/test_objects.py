@@ -29,7 +29,9 @@ def test_repr(client: redlock.Redlock, aclient: aio.Redlock) -> None:
 
 def test_neither_pickled_nor_copied(client: redlock.Redlock, aclient: aio.Redlock) -> None:
     several, pool = client.lock_all(["a", "b"]), aclient.semaphore("foo", 2)
-    for thing in (client, aclient, client.lock("foo"), aclient.lock("foo"), several, pool):
+    elections = client.election("foo"), aclient.election(b"foo")
+    assert repr(elections[1]) == "<redlock.asyncio.Election b'foo'>"
+    for thing in (client, aclient, client.lock("foo"), aclient.lock("foo"), several, pool, *elections):
         for way in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(TypeError, match="make another"):
                 way(thing)

@@ -119,21 +119,6 @@ for lock in locks:
     assert (done.stdout, done.stderr) == ("7 [True, True] 0\n", "")
 
 
-@FACES
-def test_options_that_do_not_go_with_them_are_refused_at_once(face: Any) -> None:
-    client = face.Redlock("memory://refused")
-    for option, value in (("at_least", 1), ("protocol", "setnx"), ("tll", 1)):
-        wrong: dict[str, Any] = {option: value}
-        with pytest.raises(redlock.LockInvalidArgument, match=option):
-            client.lock_all(["a", "b"], **wrong)
-        with pytest.raises(redlock.LockInvalidArgument, match=option):
-            client.locked(["a", "b"], **wrong)
-    with pytest.raises(redlock.LockInvalidArgument, match="protocol"):
-        client.semaphore("pool", 2, protocol="setnx")
-    with pytest.raises(redlock.LockInvalidArgument, match="permits"):
-        client.locked(lambda: "pool", permits=1_001)
-
-
 # --- decorators ---
 
 
