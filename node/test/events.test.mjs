@@ -86,18 +86,6 @@ test("only events with a subscriber are built", async (t) => {
   ]);
 });
 
-test("a subscriber that has gone hears nothing, and another one everything", async (t) => {
-  const events = heard(t, "lock");
-  const gone = [];
-  const listener = (event) => gone.push(event);
-  subscribe("redlock:lock", listener);
-  unsubscribe("redlock:lock", listener);
-  const lock = await redlock.lock(fresh()).acquire();
-  lose(lock, "deleted");
-  await until(() => events.length === 1);
-  assert.deepEqual(gone, []);
-});
-
 test("a burst loses the oldest events, and says how many", async () => {
   const { output } = await ends(
     local(`

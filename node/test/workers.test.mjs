@@ -16,28 +16,6 @@ before(async () => {
 });
 after(() => server.stop());
 
-test("three rounds of three workers, each terminated while it holds and waits", async () => {
-  const contended = await redlock.lock("contended").acquire();
-  for (const round of [1, 2, 3]) {
-    const workers = [1, 2, 3].map((number) => {
-      const mine = `mine-${round}-${number}`;
-      const workerData = { url: server.url, mine, contended: "contended", counted: "counted" };
-      return { mine, worker: new Worker(new URL("worker.mjs", import.meta.url), { workerData }) };
-    });
-    const held = workers.map(({ worker }) => once(worker, "message"));
-    await Promise.all(held);
-    for (const { mine } of workers) assert.equal(await server.ask("EXISTS", mine), 1);
-    const codes = await Promise.all(workers.map(({ worker }) => worker.terminate()));
-    assert.deepEqual(codes, [1, 1, 1]);
-    // This is long before its ttl ends.
-    for (const { mine } of workers) await until(async () => (await server.ask("EXISTS", mine)) === 0);
-  }
-  // This thread is not affected, and a caller that is gone does not take the lock.
-  contended.check();
-  await contended.release();
-  assert.equal(await redlock.lock("contended").tryAcquire(), true);
-});
-
 test("a worker that ends by itself releases", async () => {
   const code = `
     const { Redlock } = require("redlock-rs");

@@ -57,29 +57,6 @@ def cooperative(run: Run, package: str) -> Cooperative:
     return cooperative
 
 
-def test_a_greenlet_waits_for_another_one(cooperative: Cooperative, server: Server, name: str) -> None:
-    """Blocking the thread would block the holder, too, and for ever."""
-    program = """
-begun = threading.Event()
-
-def hold():
-    with client.lock(name):
-        begun.set()
-        sleep(0.2)
-        print("held")
-
-def wait():
-    begun.wait()
-    with client.lock(name):
-        print("waited")
-
-for greenlet in [spawn(hold), spawn(wait)]:
-    join(greenlet)
-"""
-    assert cooperative(program) == "held\nwaited\n"
-    assert not server.has(name)
-
-
 def test_others_run_while_a_call_waits(cooperative: Cooperative) -> None:
     program = """
 ticks = []
@@ -304,30 +281,6 @@ for greenlet in [spawn(work, number) for number in range(30)]:
 print(time.monotonic() - began < 30 * 0.3 / 2)
 """
     assert cooperative(program) == "True\n"
-
-
-def test_patched_after_the_import(run: Run, package: str) -> None:
-    """A lock that is made after the patch counts; the import of the package may be earlier."""
-    program = f"""
-{PATCH[package]}
-{NAMES[package]}
-begun = threading.Event()
-
-def hold():
-    with client.lock(name):
-        begun.set()
-        sleep(0.1)
-
-def wait():
-    begun.wait()
-    with client.lock(name):
-        print("waited")
-
-for greenlet in [spawn(hold), spawn(wait)]:
-    join(greenlet)
-"""
-    done = run(program)
-    assert done.stdout == "waited\n", done.stderr
 
 
 def test_a_lock_that_was_made_before_the_patch_blocks_the_hub(run: Run, package: str) -> None:

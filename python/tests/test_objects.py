@@ -68,16 +68,6 @@ def test_what_is_called_without_a_name_for_the_lock(client: redlock.Redlock, ser
     stays_held(server, name)
 
 
-def test_hundreds_are_collected_while_held(client: redlock.Redlock, server: Server, name: str) -> None:
-    names = [f"{name}-{number}" for number in range(300)]
-    locks = [client.lock(name, **STAYS) for name in names]
-    assert all(lock.acquire() for lock in locks)
-    with pytest.warns(ResourceWarning, match=name):
-        locks.clear()
-    assert server.command("EXISTS", *names) == len(names)
-    until(lambda: server.command("EXISTS", *names) == 0)
-
-
 async def test_collected_while_held_in_a_loop(aclient: aio.Redlock, server: Server, name: str) -> None:
     lock = aclient.lock(name, **STAYS)
     await lock.acquire()
