@@ -71,6 +71,7 @@ def test_a_view_is_a_value(client: redlock.Redlock, name: str) -> None:
     assert free == redlock.LockView(name, name, None, "free", None, None, None, None, 0, 1, 0, None, [], free.nodes)
     with client.lock(name) as lock:
         since = client.inspect(name).since
+        assert since is not None
         assert since == datetime.fromtimestamp(0, UTC) + timedelta(microseconds=lock.fence)
         assert abs(datetime.now(UTC) - since) < timedelta(minutes=1)
     with pytest.raises(FrozenInstanceError):
