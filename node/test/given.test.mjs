@@ -92,25 +92,16 @@ test("wrong options are refused at once, and never shown", async () => {
     [{ ttl: "10000" }, "ttl must be a number of milliseconds", "not a string"],
     [{ ttl: 10_000n }, "not a bigint"],
     [{ ttl: 10 }, "ttl is 10 ms", "autoRenew"],
-    [{ ttl: Number.NaN }, "ttl is not a number"],
-    [{ ttl: Number.POSITIVE_INFINITY }, "ttl is infinite"],
-    [{ ttl: -1 }, "ttl is -1 ms"],
-    [{ timeout: Number.NEGATIVE_INFINITY }, "timeout is infinite"],
-    [{ timeout: -2 }, "timeout is -2 ms"],
     [{ timeout: "secret" }, "null to wait forever", "not a string"],
     [{ autoRenew: 1 }, "autoRenew must be true or false"],
     [{ maxHold: 1_000 }, "maxHold is 1 s"],
     [{ atLeast: 604_800_001 }, "atLeast is 604800001 ms", "at most 168 h"],
-    [{ atLeast: "1" }, "atLeast must be a number of milliseconds"],
     [{ margin: 5_001 }, "margin is 5001 ms", "half the ttl"],
-    [{ margin: -1 }, "margin is -1 ms"],
     [{ nodeTimeout: 0 }, "nodeTimeout is 0ns"],
     [{ restartDelay: 1e12 }, "restartDelay is "],
     [{ fenceTtl: 1 }, "fenceTtl is 1 ms"],
-    [{ label: "a\nb" }, "control character"],
     [{ label: "\udc00" }, "lone surrogates"],
     [{ label: 17 }, "label must be a string"],
-    [{ protocol: "SETNX" }, "protocol"],
     [{ protocol: true }, "protocol"],
   ]) {
     for (const make of [() => redlock.lock("foo", options), () => new Redlock("memory://a", options)]) {
@@ -141,13 +132,7 @@ test("unknown options are refused, those of other libraries with a hint", async 
   for (const [option, ...mentions] of [
     ["tll", 'unknown option "tll"'],
     ["max_hold", 'unknown option "max_hold"', "use maxHold"],
-    ["retryCount", "use timeout"],
-    ["externallyAcquiredIdentifier", "remove it"],
-    ["skipIfHeld", "use locked"],
-    ["retryDelay", "remove it"],
-    ["driftFactor", "remove it"],
     ["automaticExtensionThreshold", "use autoRenew"],
-    ["identifier", "remove it"],
     ["constructor", 'unknown option "constructor"'],
   ]) {
     const error = await refused(() => redlock.lock("foo", { [option]: 1 }), ...mentions);
@@ -175,14 +160,6 @@ test("an option given as null is the built-in default", async () => {
   const lock = client.lock("foo", Object.fromEntries([...every, ...more].map((option) => [option, null])));
   await lock.acquire({ timeout: null });
   assert.ok(lock.remaining > 9_000, "not the ttl of the client");
-  for (const timeout of [null, -1, Number.POSITIVE_INFINITY]) {
-    const waiting = client.lock("foo").acquire({ timeout });
-    const early = await Promise.race([waiting, new Promise((resolve) => setTimeout(resolve, 50, "waits"))]);
-    assert.equal(early, "waits", `${timeout}`);
-    setTimeout(() => void lock.release(), 10);
-    await (await waiting).release();
-    await lock.acquire();
-  }
   await lock.release();
 });
 

@@ -15,38 +15,20 @@ after(() => server.stop());
 
 const run = (name, body, ...flags) => start([server], name, body, ...flags);
 
-test("an idle client lets the process end at once", async () => {
-  const body = "await lock.acquire(); await lock.release(); console.log('idle');";
-  await ends(run(fresh(), body));
-});
-
-test("a held lock lets the process end at once, and is released", async () => {
-  const name = fresh();
-  await ends(run(name, "await lock.acquire(); lock.signal; console.log(lock.fence);"));
-  assert.equal(await server.ask("EXISTS", name), 0);
-});
-
-test("process.exit releases", async () => {
-  const name = fresh();
-  await ends(run(name, "await lock.acquire(); console.log(lock.fence); process.exit(7);"), 7);
-  assert.equal(await server.ask("EXISTS", name), 0);
-});
-
-test("an uncaught exception releases", async () => {
-  const name = fresh();
-  const body = "await lock.acquire(); console.log(lock.fence); setTimeout(() => { throw new Error('mine'); });";
-  const { errors } = await ends(run(name, body), 1);
-  assert.match(errors, /Error: mine/);
-  assert.equal(await server.ask("EXISTS", name), 0);
-});
-
-test("an unhandled rejection of others releases", async () => {
-  const name = fresh();
-  const body = "await lock.acquire(); console.log(lock.fence); Promise.reject(new Error('mine'));";
-  const { errors } = await ends(run(name, body), 1);
-  assert.match(errors, /Error: mine/);
-  assert.equal(await server.ask("EXISTS", name), 0);
-});
+for (const [what, end, code] of [
+  ["an idle client lets the process end at once", "await lock.release();", 0],
+  ["a held lock lets the process end at once, and is released", "lock.signal;", 0],
+  ["process.exit releases", "process.exit(7);", 7],
+  ["an uncaught exception releases", "setTimeout(() => { throw new Error('mine'); });", 1],
+  ["an unhandled rejection of others releases", "Promise.reject(new Error('mine'));", 1],
+]) {
+  test(what, async () => {
+    const name = fresh();
+    const { errors } = await ends(run(name, `await lock.acquire(); console.log(lock.fence); ${end}`), code);
+    assert.equal(errors.includes("Error: mine"), code === 1, errors);
+    assert.equal(await server.ask("EXISTS", name), 0);
+  });
+}
 
 test("process.exit in the middle of an acquire leaves no key", async () => {
   const moments = [
