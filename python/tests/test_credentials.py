@@ -208,7 +208,7 @@ async def test_its_exception_is_the_cause(
     assert capfd.readouterr() == ("", "")
 
 
-WRONG = [
+WRONG: list[tuple[Any, str]] = [
     (None, "of type NoneType"),
     (f"user {SECRET}", "of type str"),
     (["user", SECRET], "of type list"),
