@@ -16,7 +16,7 @@ loop = asyncio.new_event_loop()
 loop.run_until_complete(alock.acquire())
 print(lock.fence, alock.fence, flush=True)
 # Unlike every other way to sleep, this one keeps the interpreter to itself.
-ctypes.PyDLL(None).usleep(4_000_000)
+ctypes.PyDLL(None).usleep(3_000_000)
 lock.check()
 alock.check()
 print(lock.fence, alock.fence, flush=True)

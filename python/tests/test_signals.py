@@ -56,11 +56,12 @@ if {elsewhere}:
 def tell():
     print("here", flush=True)
 
+# An interrupt of a text that is executed would also be the end of the process.
 for waiter in {WAITERS!r}:
     try:
         # It waits by the time that the signal comes.
         threading.Timer(0.3, tell).start() if {elsewhere} else tell()
-        exec(waiter)
+        exec(compile(waiter, "waiter", "exec"))
     except KeyboardInterrupt:
         print("interrupted", flush=True)
 """
@@ -101,7 +102,7 @@ for call in {[*CALLS.values()]!r}:
     sys.stdin.readline()
     try:
         print("calls", flush=True)
-        exec(call)
+        exec(compile(call, "call", "exec"))
     except KeyboardInterrupt:
         print(lock.held, other.held, flush=True)
     sys.stdin.readline()
