@@ -1,22 +1,17 @@
 // Logins from a function.
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { inspect } from "node:util";
 import { runInNewContext } from "node:vm";
 import { Worker } from "node:worker_threads";
 import { configure, LockInvalidArgument, LockUnavailable, lock, Redlock } from "redlock-rs";
 import { ends, run } from "./programs.mjs";
-import { failure, fresh, Server, until } from "./servers.mjs";
+import { failure, fresh, Server, serve, until } from "./servers.mjs";
 
 const OWN = "a credentials provider cannot use a lock of its own client; use another client";
 
-let server;
-
-before(async () => {
-  server = await Server.start();
-});
-after(() => server.stop());
+const server = await serve();
 
 /** Makes a user with a password on the server, and returns its login. */
 async function user(more = {}) {

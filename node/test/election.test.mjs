@@ -1,7 +1,7 @@
 // Elections: of many candidates, at most one leads.
 import assert from "node:assert/strict";
 import { getEventListeners, once } from "node:events";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import {
   Lock,
@@ -15,16 +15,10 @@ import {
 } from "redlock-rs";
 import { lose } from "redlock-rs/testing";
 import { ends, start } from "./programs.mjs";
-import { failure, fresh, Server, until } from "./servers.mjs";
+import { failure, fresh, serve, until } from "./servers.mjs";
 
-let server;
-let redlock;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url, { ttl: 10_000 });
-});
-after(() => server.stop());
+const server = await serve();
+const redlock = new Redlock(server.url, { ttl: 10_000 });
 
 const exists = async (name) => (await server.ask("EXISTS", name)) === 1;
 

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { createRequire } from "node:module";
-import { before, test } from "node:test";
+import { test } from "node:test";
 import { Worker } from "node:worker_threads";
 import { Redlock } from "redlock-rs";
 import { lose, MemoryServer } from "redlock-rs/testing";
@@ -12,11 +12,7 @@ import { fresh, Server, until } from "./servers.mjs";
 
 const native = createRequire(import.meta.url)("../lib/native.js");
 
-let redlock;
-
-before(() => {
-  redlock = new Redlock(new MemoryServer().url);
-});
+const redlock = new Redlock(new MemoryServer().url);
 
 /** Collects the events of a channel until the test ends. */
 function heard(t, topic) {

@@ -1,17 +1,11 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { runInNewContext } from "node:vm";
 import { configure, countByName, inspect, LockClosed, LockInvalidArgument, lock, Redlock } from "redlock-rs";
-import { failure, fresh, Server } from "./servers.mjs";
+import { failure, fresh, serve } from "./servers.mjs";
 
-let server;
-let redlock;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url);
-});
-after(() => server.stop());
+const server = await serve();
+const redlock = new Redlock(server.url);
 
 /** The error with which `action` is refused. */
 async function refused(action, ...mentions) {

@@ -1,17 +1,11 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { inspect as shown } from "node:util";
 import { LockAlreadyHeld, LockClosed, LockInvalidArgument, LockLost, LockTimeout, locked, Redlock } from "redlock-rs";
-import { failure, fresh, Server, until } from "./servers.mjs";
+import { failure, fresh, Server, serve, until } from "./servers.mjs";
 
-let server;
-let redlock;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url, { ttl: 10_000 });
-});
-after(() => server.stop());
+const server = await serve();
+const redlock = new Redlock(server.url, { ttl: 10_000 });
 
 test("the stack of an error leads to the caller", async () => {
   const name = fresh();

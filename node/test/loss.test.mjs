@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { LockLost, Redlock } from "redlock-rs";
-import { failure, fresh, Server, until } from "./servers.mjs";
+import { failure, fresh, serve, until } from "./servers.mjs";
 
 /** Keeps the event loop busy until a lock is not held any more. */
 function outlast(lock) {
@@ -9,14 +9,8 @@ function outlast(lock) {
   while (lock.held);
 }
 
-let server;
-let redlock;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url, { ttl: 1_000 });
-});
-after(() => server.stop());
+const server = await serve();
+const redlock = new Redlock(server.url, { ttl: 1_000 });
 
 test("a loss aborts the signal with the error", async () => {
   const lock = await redlock.lock(fresh()).acquire();

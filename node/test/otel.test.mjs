@@ -1,7 +1,7 @@
 // Metrics and traces, with the real SDK and the real exporter of OpenTelemetry.
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { after, afterEach, before, test } from "node:test";
+import { afterEach, test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { context, diag, SpanStatusCode, trace } from "@opentelemetry/api";
@@ -12,22 +12,16 @@ import { Lock, LockInvalidArgument, LockLost, LockUnavailable, Redlock, stats } 
 import { instrument, uninstrument } from "redlock-rs/otel";
 import { lose, MemoryServer } from "redlock-rs/testing";
 import { start } from "./programs.mjs";
-import { fresh, Server, until } from "./servers.mjs";
+import { fresh, serve, until } from "./servers.mjs";
 
 const METHODS = ["acquire", "tryAcquire", "hold", "release", Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")];
 
-let server;
-let redlock;
+const server = await serve();
+const redlock = new Redlock(server.url);
+context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
 /** What the program has as its own spans, in the context of which locks are used. */
 let exporter;
 let tracer;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url);
-  context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
-});
-after(() => server.stop());
 afterEach(uninstrument);
 
 /** Traces locks, and returns the provider. */

@@ -1,17 +1,11 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { Redlock } from "redlock-rs";
 import { ends, start } from "./programs.mjs";
-import { cluster, fresh, Server, until } from "./servers.mjs";
+import { cluster, fresh, serve, until } from "./servers.mjs";
 
-let server;
-let redlock;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url);
-});
-after(() => server.stop());
+const server = await serve();
+const redlock = new Redlock(server.url);
 
 const run = (name, body, ...flags) => start([server], name, body, ...flags);
 

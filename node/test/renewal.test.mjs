@@ -1,19 +1,14 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { Redlock } from "redlock-rs";
 import { ends, start } from "./programs.mjs";
-import { cluster, fresh, until } from "./servers.mjs";
+import { fresh, serve, until } from "./servers.mjs";
 
 const TTL = 2_000;
 /** Longer than a test takes. */
 const LIMIT = 15_000;
 
-let clusters;
-
-before(async () => {
-  clusters = await Promise.all([1, 5].map(cluster));
-});
-after(() => Promise.all(clusters.flat().map((server) => server.stop())));
+const clusters = await Promise.all([1, 5].map((count) => Promise.all(Array.from({ length: count }, () => serve()))));
 
 const BLOCKS = [
   "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, end - performance.now())",

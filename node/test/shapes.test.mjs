@@ -1,7 +1,7 @@
 // Locks of several names and semaphores, as JavaScript has them: arguments, and what is kept between calls.
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import {
   configure,
   election,
@@ -15,18 +15,12 @@ import {
   semaphore,
 } from "redlock-rs";
 import { MemoryServer } from "redlock-rs/testing";
-import { failure, fresh, Server } from "./servers.mjs";
+import { failure, fresh, serve } from "./servers.mjs";
 
 const native = createRequire(import.meta.url)("../lib/native.js");
 
-let server;
-let redlock;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url, { ttl: 10_000 });
-});
-after(() => server.stop());
+const server = await serve();
+const redlock = new Redlock(server.url, { ttl: 10_000 });
 
 /** Fresh names, in order. */
 const some = (count) => Array.from({ length: count }, () => fresh("several")).sort();

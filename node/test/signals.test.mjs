@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { Redlock } from "redlock-rs";
 import { start } from "./programs.mjs";
-import { cluster, fresh, until } from "./servers.mjs";
+import { fresh, serve, until } from "./servers.mjs";
 
 /** The slack for a busy machine. */
 const SLACK_MS = 1_000;
@@ -10,12 +10,7 @@ const SLACK_MS = 1_000;
 /** How soon a process that is asked to end has released what it holds. */
 const END_MS = 1_000;
 
-let clusters;
-
-before(async () => {
-  clusters = await Promise.all([1, 5].map(cluster));
-});
-after(() => Promise.all(clusters.flat().map((server) => server.stop())));
+const clusters = await Promise.all([1, 5].map((count) => Promise.all(Array.from({ length: count }, () => serve()))));
 
 /** Sends SIGTERM to a program that holds one lock and waits for another; returns how it ended. */
 async function terminated(servers, handler) {

@@ -1,20 +1,14 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { setTimeout } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { Redlock, stats } from "redlock-rs";
 import { run } from "./programs.mjs";
-import { cluster, Server, until } from "./servers.mjs";
+import { cluster, serve, until } from "./servers.mjs";
 
-let server;
-let redlock;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url);
-});
-after(() => server.stop());
+const server = await serve();
+const redlock = new Redlock(server.url);
 
 test("a worker that ends by itself releases", async () => {
   const code = `
