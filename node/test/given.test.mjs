@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { runInNewContext } from "node:vm";
 import { configure, countByName, inspect, LockClosed, LockInvalidArgument, lock, Redlock } from "redlock-rs";
+import { lose, MemoryServer } from "redlock-rs/testing";
 import { failure, fresh, serve } from "./servers.mjs";
 
 const server = await serve();
@@ -214,4 +215,31 @@ test("the number of names that are counted apart is checked", async () => {
   for (const most of [-1, 1.5, Number.NaN, Number.POSITIVE_INFINITY, "5", null, undefined, {}]) {
     assert.equal((await failure(() => countByName(most))).option, "most", String(most));
   }
+});
+
+test("the wrong arguments of redlock-rs/testing are refused", async () => {
+  const server = new MemoryServer();
+  const held = await new Redlock(server.url).lock("held").acquire();
+  const wrong = [
+    [() => server.hold(1), /string or a Uint8Array/],
+    [() => server.hold(""), /empty/],
+    [() => server.hold("a", "1"), /ttl must be a number of milliseconds/],
+    [() => server.hold("a", -1), /ttl is -1 ms/],
+    [() => server.release("redlock:fence:a"), /reserved/],
+    [() => server.advance("1"), /by must be a number/],
+    [() => server.advance(Number.NaN), /by/],
+    [
+      () => {
+        server.available = 1;
+      },
+      /available must be true or false/,
+    ],
+    [() => lose(held, "broken"), /reason must be one of expired, taken/],
+    [() => lose({}), /a lock of redlock-rs/],
+  ];
+  for (const [call, message] of wrong) {
+    assert.throws(call, (error) => error instanceof LockInvalidArgument && message.test(error.message), String(call));
+  }
+  assert.equal(held.held, true);
+  await held.release();
 });
