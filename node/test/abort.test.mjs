@@ -1,20 +1,14 @@
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { setImmediate, setTimeout } from "node:timers/promises";
 import { runInNewContext } from "node:vm";
 import { LockInvalidArgument, LockTimeout, Redlock } from "redlock-rs";
-import { failure, fresh, Server, until } from "./servers.mjs";
+import { failure, fresh, serve, until } from "./servers.mjs";
 
-let server;
-let redlock;
-
-before(async () => {
-  server = await Server.start();
-  // This is far longer than the tests, so a key that was left behind does not expire.
-  redlock = new Redlock(server.url, { ttl: 600_000 });
-});
-after(() => server.stop());
+const server = await serve();
+// This is far longer than the tests, so a key that was left behind does not expire.
+const redlock = new Redlock(server.url, { ttl: 600_000 });
 
 const listeners = (signal) => getEventListeners(signal, "abort").length;
 const calls = async () =>

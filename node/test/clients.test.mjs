@@ -1,20 +1,15 @@
 // Clients of other packages in the place of addresses. These have the shape that their packages document; the packages
 // themselves are used in tests/frameworks.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { inspect } from "node:util";
 import { LockInvalidArgument, Redlock } from "redlock-rs";
 import { read } from "../lib/clients.js";
-import { failure, fresh, Server } from "./servers.mjs";
+import { failure, fresh, serve } from "./servers.mjs";
 
 const SECRET = "S3CR3T@/:% ü";
 
-let server;
-
-before(async () => {
-  server = await Server.start({ requirepass: SECRET });
-});
-after(() => server.stop());
+const server = await serve({ requirepass: SECRET });
 
 /** A client of ioredis. */
 function ioredis(options) {

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
-import { accessSync, constants, cpSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { cpSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -19,25 +19,6 @@ function ended(file, args) {
     execFile(file, args, (error, stdout, stderr) => resolve({ status: error?.code ?? 0, stdout, stderr }));
   });
 }
-
-test("the package names a program that can be executed", async () => {
-  assert.deepEqual(Object.keys(manifest.bin), ["redlock"]);
-  assert.match(readFileSync(program, "utf8"), /^#!\/usr\/bin\/env node\n/);
-  accessSync(program, constants.X_OK);
-  assert.deepEqual(await ended(program, ["--version"]), {
-    status: 0,
-    stdout: `redlock ${manifest.version}\n`,
-    stderr: "",
-  });
-});
-
-test("the program ends with the status of its command", async () => {
-  assert.deepEqual(await ended(program, [...memory, "sh", "-c", "echo done; exit 7"]), {
-    status: 7,
-    stdout: "done\n",
-    stderr: "",
-  });
-});
 
 test("the signal that opens Node's debugger goes to the command", async () => {
   const script = "trap 'exit 9' USR1; echo up; while :; do :; done";

@@ -1,7 +1,7 @@
 // Elections: of many candidates, at most one leads.
 import assert from "node:assert/strict";
 import { getEventListeners, once } from "node:events";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import {
   Lock,
@@ -15,16 +15,10 @@ import {
 } from "redlock-rs";
 import { lose } from "redlock-rs/testing";
 import { ends, start } from "./programs.mjs";
-import { failure, fresh, Server, until } from "./servers.mjs";
+import { failure, fresh, serve, until } from "./servers.mjs";
 
-let server;
-let redlock;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url, { ttl: 10_000 });
-});
-after(() => server.stop());
+const server = await serve();
+const redlock = new Redlock(server.url, { ttl: 10_000 });
 
 const exists = async (name) => (await server.ask("EXISTS", name)) === 1;
 
@@ -318,25 +312,6 @@ test("a closed client has no elections, and its leader does not lead any more", 
 });
 
 // --- The process and its threads ---
-
-test("a campaign keeps the process alive, and a term does not", async () => {
-  const name = fresh();
-  const held = await redlock.lock(name).acquire();
-  const body = `
-    redlock.election(${JSON.stringify(name)}).run((signal) => {
-      console.log("leads");
-      return new Promise((resolve) => signal.addEventListener("abort", resolve));
-    });
-    console.log("campaigns");
-  `;
-  const program = start([server], fresh(), body);
-  await until(() => program.output !== "");
-  assert.equal(program.child.exitCode, null);
-  await held.release();
-  const { output } = await ends(program);
-  assert.equal(output, "campaigns\nleads\n");
-  assert.equal(await exists(name), false);
-});
 
 test("a leader that only waits for its signal is not garbage", async () => {
   const name = fresh();

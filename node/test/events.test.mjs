@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { createRequire } from "node:module";
-import { before, test } from "node:test";
+import { test } from "node:test";
 import { Worker } from "node:worker_threads";
 import { Redlock } from "redlock-rs";
 import { lose, MemoryServer } from "redlock-rs/testing";
@@ -12,11 +12,7 @@ import { fresh, Server, until } from "./servers.mjs";
 
 const native = createRequire(import.meta.url)("../lib/native.js");
 
-let redlock;
-
-before(() => {
-  redlock = new Redlock(new MemoryServer().url);
-});
+const redlock = new Redlock(new MemoryServer().url);
 
 /** Collects the events of a channel until the test ends. */
 function heard(t, topic) {
@@ -84,18 +80,6 @@ test("only events with a subscriber are built", async (t) => {
     ["node", 0],
     ["node,lock", 1],
   ]);
-});
-
-test("a subscriber that has gone hears nothing, and another one everything", async (t) => {
-  const events = heard(t, "lock");
-  const gone = [];
-  const listener = (event) => gone.push(event);
-  subscribe("redlock:lock", listener);
-  unsubscribe("redlock:lock", listener);
-  const lock = await redlock.lock(fresh()).acquire();
-  lose(lock, "deleted");
-  await until(() => events.length === 1);
-  assert.deepEqual(gone, []);
 });
 
 test("a burst loses the oldest events, and says how many", async () => {
@@ -174,7 +158,7 @@ test("a subscriber that blocks costs no lock its renewal", async () => {
       const held = await lock("held", { ttl: 1_000 }).acquire();
       let blocked = false;
       subscribe("redlock:lock", () => {
-        for (const end = performance.now() + 1_500; performance.now() < end; );
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_500);
         blocked = held.held;
       });
       lose(await lock("other").acquire(), "taken");

@@ -1,16 +1,10 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { configure, inspect, LockInvalidArgument, LockLost, LockTimeout, locked, Redlock } from "redlock-rs";
-import { failure, fresh, Server } from "./servers.mjs";
+import { failure, fresh, serve } from "./servers.mjs";
 
-let server;
-let redlock;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url);
-});
-after(() => server.stop());
+const server = await serve();
+const redlock = new Redlock(server.url);
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 

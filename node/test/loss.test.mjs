@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { LockLost, Redlock } from "redlock-rs";
-import { failure, fresh, Server, until } from "./servers.mjs";
+import { lose } from "redlock-rs/testing";
+import { failure, fresh, serve, until } from "./servers.mjs";
 
 /** Keeps the event loop busy until a lock is not held any more. */
 function outlast(lock) {
@@ -9,14 +10,8 @@ function outlast(lock) {
   while (lock.held);
 }
 
-let server;
-let redlock;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url, { ttl: 1_000 });
-});
-after(() => server.stop());
+const server = await serve();
+const redlock = new Redlock(server.url, { ttl: 1_000 });
 
 test("a loss aborts the signal with the error", async () => {
   const lock = await redlock.lock(fresh()).acquire();
@@ -79,9 +74,9 @@ test("every acquisition has a signal of its own", async () => {
 test("a loss is the cause of what the body throws, unless that has one", async () => {
   const [plain, caused] = [new Error("plain"), new Error("caused", { cause: "own" })];
   for (const thrown of [plain, caused, Object.freeze(new Error("frozen")), "text"]) {
-    const lock = redlock.lock(fresh(), { ttl: 1_500, autoRenew: false });
+    const lock = redlock.lock(fresh());
     const work = async () => {
-      outlast(lock);
+      lose(lock, "expired");
       throw thrown;
     };
     assert.equal(await failure(() => lock.using(work)), thrown);

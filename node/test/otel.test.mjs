@@ -1,60 +1,27 @@
 // Metrics and traces, with the real SDK and the real exporter of OpenTelemetry.
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createRequire } from "node:module";
-import { after, afterEach, before, test } from "node:test";
+import { afterEach, test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { context, diag, SpanStatusCode, trace } from "@opentelemetry/api";
 import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
 import { MeterProvider } from "@opentelemetry/sdk-metrics";
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
-import { Lock, LockInvalidArgument, LockLost, LockUnavailable, locked, Redlock, stats } from "redlock-rs";
+import { Lock, LockInvalidArgument, LockLost, LockUnavailable, Redlock, stats } from "redlock-rs";
 import { instrument, uninstrument } from "redlock-rs/otel";
 import { lose, MemoryServer } from "redlock-rs/testing";
 import { start } from "./programs.mjs";
-import { fresh, Server, until } from "./servers.mjs";
-
-/** The names that every language exports, and what they are for Prometheus. */
-const SERIES = {
-  redlock_acquire_duration_seconds_bucket: "gauge",
-  redlock_acquire_duration_seconds_count: "gauge",
-  redlock_acquire_duration_seconds_sum: "gauge",
-  redlock_events_dropped_total: "counter",
-  redlock_held: "gauge",
-  redlock_hold_duration_seconds_bucket: "gauge",
-  redlock_hold_duration_seconds_count: "gauge",
-  redlock_hold_duration_seconds_sum: "gauge",
-  redlock_lost_total: "counter",
-  redlock_node_connections_total: "counter",
-  redlock_node_duration_seconds_bucket: "gauge",
-  redlock_node_duration_seconds_count: "gauge",
-  redlock_node_duration_seconds_sum: "gauge",
-  redlock_node_evicts: "gauge",
-  redlock_node_up: "gauge",
-  redlock_releases_pending: "gauge",
-  redlock_releases_total: "counter",
-  redlock_renewal_margin_ratio_bucket: "gauge",
-  redlock_renewal_margin_ratio_count: "gauge",
-  redlock_renewal_margin_ratio_sum: "gauge",
-  redlock_renewals_total: "counter",
-  redlock_waiting: "gauge",
-};
+import { fresh, serve, until } from "./servers.mjs";
 
 const METHODS = ["acquire", "tryAcquire", "hold", "release", Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")];
 
-let server;
-let redlock;
+const server = await serve();
+const redlock = new Redlock(server.url);
+context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
 /** What the program has as its own spans, in the context of which locks are used. */
 let exporter;
 let tracer;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url);
-  context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
-});
-after(() => server.stop());
 afterEach(uninstrument);
 
 /** Traces locks, and returns the provider. */
@@ -84,93 +51,6 @@ const spans = (name) => exporter.getFinishedSpans().filter((span) => span.name =
 const parentOf = (span) => span.parentSpanContext?.spanId ?? span.parentSpanId;
 
 // --- Metrics ---
-
-/** Reads the text that Prometheus scrapes: the type of each metric, and its series. */
-function parse(text) {
-  const types = {};
-  const series = [];
-  for (const line of text.split("\n")) {
-    const [, typed, type] = /^# TYPE (\S+) (\S+)$/.exec(line) ?? [];
-    if (typed !== undefined) types[typed] = type;
-    const [, name, list, value] = /^(\w+)(?:\{(.*)\})? (\S+)(?: \d+)?$/.exec(line) ?? [];
-    if (name === undefined) continue;
-    const labels = Object.fromEntries(
-      [...(list ?? "").matchAll(/(\w+)="([^"]*)"/g)].map(([, label, of]) => [label, of]),
-    );
-    series.push({ name, labels, value: value === "+Inf" ? Number.POSITIVE_INFINITY : Number(value) });
-  }
-  return { types, series };
-}
-
-test("Prometheus scrapes a running program", async (t) => {
-  const program = start(
-    [server],
-    fresh(),
-    `
-      import { createServer } from "node:http";
-      import { PrometheusExporter } from "@opentelemetry/exporter-prometheus";
-      import { MeterProvider } from "@opentelemetry/sdk-metrics";
-      import { countByName, stats } from "redlock-rs";
-      import { instrument } from "redlock-rs/otel";
-      import { lose } from "redlock-rs/testing";
-      import { until } from "./test/servers.mjs";
-
-      const exporter = new PrometheusExporter({ preventServerStart: true });
-      instrument({ meterProvider: new MeterProvider({ readers: [exporter] }) });
-      countByName(1);
-      await lock.acquire();
-      await redlock.lock("used").using(() => undefined);
-      await redlock.lock("used").using(() => undefined);
-      const other = redlock.lock(lock.name).acquire({ timeout: 500 }).catch(() => undefined);
-      lose(await redlock.lock("lost").acquire(), "taken");
-      const renewed = await redlock.lock("renewed", { ttl: 1_000 }).acquire();
-      const lasting = redlock.lock(lock.name).acquire().catch(() => undefined);
-      await other;
-      const count = () => stats().redlock_renewal_margin_ratio.points.length;
-      await until(() => count() > 0);
-      await renewed.release();
-      const http = createServer((request, response) => exporter.getMetricsRequestHandler(request, response));
-      http.listen(0, "127.0.0.1", () => console.log(lock.name, http.address().port));
-    `,
-  );
-  t.after(async () => {
-    program.child.kill("SIGKILL");
-    await program.ended;
-  });
-  await until(() => program.output.includes("\n") || program.child.exitCode !== null);
-  assert.equal(program.child.exitCode, null, program.errors);
-  const [held, port] = program.output.trim().split(" ");
-
-  const scrape = async () => parse(await (await fetch(`http://127.0.0.1:${port}/metrics`)).text());
-  const { types, series } = await scrape();
-  const known = Object.entries(types).filter(([name]) => name.startsWith("redlock_"));
-  assert.deepEqual(Object.fromEntries(known.sort()), SERIES);
-  const missing = Object.keys(SERIES).filter((name) => !series.some((one) => one.name === name));
-  assert.deepEqual(missing, [], "each has a series");
-
-  const of = (name, labels) => {
-    const has = (one) => Object.entries(labels).every(([label, value]) => one.labels[label] === value);
-    return series.filter((one) => one.name === name && has(one)).reduce((sum, { value }) => sum + value, 0);
-  };
-  assert.equal(of("redlock_held", { name: held }), 1, "the first name");
-  assert.equal(of("redlock_held", {}), 1);
-  assert.equal(of("redlock_waiting", {}), 1);
-  assert.equal(of("redlock_lost_total", { reason: "taken" }), 1);
-  assert.equal(of("redlock_node_up", {}), 1);
-  assert.equal(of("redlock_releases_total", { outcome: "released" }), 3);
-  const acquired = { outcome: "acquired", contended: "false" };
-  assert.equal(of("redlock_acquire_duration_seconds_count", acquired), 5);
-  assert.equal(of("redlock_acquire_duration_seconds_count", { outcome: "timeout" }), 1);
-  assert.ok(of("redlock_acquire_duration_seconds_sum", { outcome: "timeout" }) > 0.05);
-  assert.equal(of("redlock_acquire_duration_seconds_bucket", { ...acquired, le: "+Inf" }), 5);
-  assert.equal(of("redlock_acquire_duration_seconds_bucket", { outcome: "timeout", le: "0.0001" }), 0);
-  assert.ok(of("redlock_node_duration_seconds_count", { script: "acquire" }) > 0);
-  const nodes = new Set(series.flatMap(({ labels }) => labels.node ?? []));
-  assert.equal(nodes.size, 1);
-
-  const again = await scrape();
-  assert.deepEqual(again.types, types);
-});
 
 test("metrics are those of the snapshot, and end with the instrumentation", async () => {
   const { meterProvider, collect } = reader();
@@ -565,14 +445,6 @@ test("what another library has put over a method stays", async () => {
   } finally {
     Lock.prototype.acquire = acquire;
   }
-});
-
-test("the functions of this module work with the default client, and are the same in CommonJS", async () => {
-  const required = createRequire(import.meta.url)("redlock-rs/otel");
-  assert.equal(required.instrument, instrument);
-  assert.equal(required.uninstrument, uninstrument);
-  assert.deepEqual(Object.keys(required).sort(), ["instrument", "uninstrument"]);
-  assert.equal(typeof locked, "function");
 });
 
 test("a stack leads to the caller", async () => {

@@ -1,52 +1,30 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { Redlock } from "redlock-rs";
 import { ends, start } from "./programs.mjs";
-import { cluster, fresh, Server, until } from "./servers.mjs";
+import { cluster, fresh, serve, until } from "./servers.mjs";
 
-let server;
-let redlock;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url);
-});
-after(() => server.stop());
+const server = await serve();
+const redlock = new Redlock(server.url);
+/** One node, and five. */
+const clusters = await Promise.all([1, 5].map((count) => Promise.all(Array.from({ length: count }, () => serve()))));
 
 const run = (name, body, ...flags) => start([server], name, body, ...flags);
 
-test("an idle client lets the process end at once", async () => {
-  const body = "await lock.acquire(); await lock.release(); console.log('idle');";
-  await ends(run(fresh(), body));
-});
-
-test("a held lock lets the process end at once, and is released", async () => {
-  const name = fresh();
-  await ends(run(name, "await lock.acquire(); lock.signal; console.log(lock.fence);"));
-  assert.equal(await server.ask("EXISTS", name), 0);
-});
-
-test("process.exit releases", async () => {
-  const name = fresh();
-  await ends(run(name, "await lock.acquire(); console.log(lock.fence); process.exit(7);"), 7);
-  assert.equal(await server.ask("EXISTS", name), 0);
-});
-
-test("an uncaught exception releases", async () => {
-  const name = fresh();
-  const body = "await lock.acquire(); console.log(lock.fence); setTimeout(() => { throw new Error('mine'); });";
-  const { errors } = await ends(run(name, body), 1);
-  assert.match(errors, /Error: mine/);
-  assert.equal(await server.ask("EXISTS", name), 0);
-});
-
-test("an unhandled rejection of others releases", async () => {
-  const name = fresh();
-  const body = "await lock.acquire(); console.log(lock.fence); Promise.reject(new Error('mine'));";
-  const { errors } = await ends(run(name, body), 1);
-  assert.match(errors, /Error: mine/);
-  assert.equal(await server.ask("EXISTS", name), 0);
-});
+for (const [what, end, code] of [
+  ["an idle client lets the process end at once", "await lock.release();", 0],
+  ["a held lock lets the process end at once, and is released", "lock.signal;", 0],
+  ["process.exit releases", "process.exit(7);", 7],
+  ["an uncaught exception releases", "setTimeout(() => { throw new Error('mine'); });", 1],
+  ["an unhandled rejection of others releases", "Promise.reject(new Error('mine'));", 1],
+]) {
+  test(what, async () => {
+    const name = fresh();
+    const { errors } = await ends(run(name, `await lock.acquire(); console.log(lock.fence); ${end}`), code);
+    assert.equal(errors.includes("Error: mine"), code === 1, errors);
+    assert.equal(await server.ask("EXISTS", name), 0);
+  });
+}
 
 test("process.exit in the middle of an acquire leaves no key", async () => {
   const moments = [
@@ -344,3 +322,107 @@ test("the first call's context of AsyncLocalStorage is not kept, and nobody else
   const { output } = await ends(run(fresh(), body, "--expose-gc"));
   assert.equal(output, "undefined undefined\n");
 });
+
+// --- SIGTERM ---
+
+/** The slack for a busy machine. */
+const SLACK_MS = 1_000;
+
+/** How soon a process that is asked to end has released what it holds. */
+const END_MS = 1_000;
+
+/** Sends SIGTERM to a program that holds one lock and waits for another; returns how it ended. */
+async function terminated(servers, handler) {
+  const [name, contended] = [fresh(), fresh()];
+  const holder = await new Redlock(servers.map(({ url }) => url)).lock(contended).acquire();
+  const waiting = `
+    const ending = new AbortController();
+    await lock.acquire();
+    ${handler};
+    redlock.lock(${JSON.stringify(contended)}).acquire({ signal: ending.signal }).catch(() => undefined);
+    console.log("waiting");
+  `;
+  const program = start(servers, name, waiting);
+  await until(() => program.output !== "");
+  const asked = performance.now();
+  program.child.kill("SIGTERM");
+  const ended = await program.ended;
+  assert.ok(performance.now() - asked < END_MS + SLACK_MS, `ended after ${performance.now() - asked} ms`);
+  const left = async (key) =>
+    (await Promise.all(servers.map((server) => server.ask("PTTL", key)))).filter((ttl) => ttl >= 0);
+  const kept = await left(name);
+  holder.check();
+  await holder.release();
+  // A caller that is gone does not take the lock.
+  await until(async () => (await left(contended)).length === 0);
+  return { ...ended, kept };
+}
+
+for (const [what, handler] of [
+  ["process.exit in a handler of SIGTERM", "process.on('SIGTERM', () => process.exit(143))"],
+  [
+    "a handler of SIGTERM that cleans up",
+    `process.on("SIGTERM", async () => {
+      ending.abort();
+      await lock.release();
+      process.exitCode = 143;
+    })`,
+  ],
+]) {
+  test(`${what} releases, on one node and on five`, async () => {
+    for (const { code, kept } of await Promise.all(clusters.map((servers) => terminated(servers, handler)))) {
+      assert.equal(code, 143);
+      assert.deepEqual(kept, []);
+    }
+  });
+}
+
+test("a process that SIGTERM ends by default leaves its locks to their ttl", async () => {
+  const ended = await Promise.all(clusters.map((servers) => terminated(servers, "")));
+  for (const [place, { signal, kept }] of ended.entries()) {
+    assert.equal(signal, "SIGTERM");
+    assert.ok(kept.length > clusters[place].length / 2, "a quorum has it");
+    assert.ok(Math.max(...kept) <= 600_000);
+  }
+});
+
+// --- An event loop that is busy ---
+
+const TTL = 2_000;
+/** Longer than a test takes. */
+const LIMIT = 15_000;
+
+const BLOCKS = [
+  "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, end - performance.now())",
+  "while (performance.now() < end)",
+];
+
+async function isKept(servers, block) {
+  const name = fresh();
+  const program = start(
+    servers,
+    name,
+    `
+      const kept = await redlock.lock(${JSON.stringify(name)}, { ttl: ${TTL} }).acquire();
+      console.log("held");
+      const end = performance.now() + 1.5 * ${TTL};
+      ${block};
+      kept.check();
+      console.log("held");
+      process.stdin.once("data", () => kept.release());
+    `,
+  );
+  const urls = servers.map(({ url }) => url);
+  const other = new Redlock(urls, { nodeTimeout: 5_000 }).lock(name);
+  await until(() => program.output !== "");
+  await until(async () => {
+    assert.equal(await other.tryAcquire(), false, block);
+    return program.output === "held\nheld\n" || program.child.exitCode !== null;
+  }, LIMIT);
+  program.child.stdin.end("release");
+  await ends(program);
+  assert.equal(await other.tryAcquire(), true);
+}
+
+test("a lock is renewed while the event loop does not run, on one node and on five", () =>
+  Promise.all(clusters.flatMap((servers) => BLOCKS.map((block) => isKept(servers, block)))));

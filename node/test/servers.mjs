@@ -5,6 +5,7 @@ import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
+import { after } from "node:test";
 import { setTimeout } from "node:timers/promises";
 
 /** Waits until `condition` holds, and returns its value. The limit is for a failing test. */
@@ -118,6 +119,13 @@ export class Server {
     const keys = await this.ask("KEYS", "*");
     return keys.filter((key) => !key.startsWith("redlock:"));
   }
+}
+
+/** A server for all tests of a file. */
+export async function serve(more) {
+  const server = await Server.start(more);
+  after(() => server.stop());
+  return server;
 }
 
 /** Starts so many servers. */

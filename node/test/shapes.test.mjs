@@ -1,7 +1,7 @@
 // Locks of several names and semaphores, as JavaScript has them: arguments, and what is kept between calls.
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import {
   configure,
   election,
@@ -15,21 +15,12 @@ import {
   semaphore,
 } from "redlock-rs";
 import { MemoryServer } from "redlock-rs/testing";
-import { failure, fresh, Server } from "./servers.mjs";
+import { failure, fresh, serve } from "./servers.mjs";
 
 const native = createRequire(import.meta.url)("../lib/native.js");
 
-let server;
-let redlock;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url, { ttl: 10_000 });
-});
-after(() => server.stop());
-
-/** Fresh names, in order. */
-const some = (count) => Array.from({ length: count }, () => fresh("several")).sort();
+const server = await serve();
+const redlock = new Redlock(server.url, { ttl: 10_000 });
 
 /** How many of these keys the server has. */
 const present = (names) => server.ask("EXISTS", ...names);
@@ -59,31 +50,20 @@ test("the names are in the order of their bytes, each once, and those that were 
 });
 
 test("wrong names are refused at once", async () => {
-  const names = some(17);
-  redlock.lockAll(names.slice(1));
-  redlock.lockAll([...names.slice(1), names[1]]);
   const hole = ["a", "b", "c"];
   delete hole[1];
   for (const [wrong, ...mentions] of [
     ["ab", "names must be an array of names, not a string"],
     [undefined, "not undefined"],
     [new Set(["a", "b"]), "not an object"],
-    [[], "names"],
-    [names, "16"],
     [["a", 17], "names[1] must be a string or a Uint8Array, not a number"],
     [hole, "names[1]", "not undefined"],
     [["a", ["b"]], "names[1]", "not an array"],
     [["a", "\ud800"], "names[1]", "lone surrogates"],
-    [[""], "names[0] is empty"],
-    [["b", "a", ""], "names[2] is empty"],
-    [["a", "redlock:slot:0:{a}"], "names[1]", "reserved"],
-    [["redlock:slot:0:{a}"], "names[0]", "reserved"],
     [["a", new Uint8Array(513)], "names[1] has 513 bytes"],
   ]) {
     await refused(() => redlock.lockAll(wrong), "names", ...mentions);
   }
-  await refused(() => redlock.lockAll(["a", "b"], { ttl: 1 }), "ttl", "ttl is 1 ms");
-  await refused(() => redlock.lockAll(["a", "b"], { protocol: "setnx" }), "protocol");
   await refused(() => redlock.lock(["a", "b"]), "name", "not an array", "lockAll(names)");
 });
 
@@ -129,16 +109,12 @@ test("wrong names and options are refused, and a closed client", async () => {
   client.semaphore("right", 2);
   for (const [name, ...mentions] of [
     [["a"], "not an array"],
-    ["", "empty"],
     ["\ud800", "lone surrogates"],
-    ["redlock:slot:0:{a}", "reserved"],
   ]) {
     await refused(() => client.semaphore(name, 2), "name", ...mentions);
     await refused(() => client.inspectSemaphore(name, 2), "name", ...mentions);
   }
-  await refused(() => client.semaphore("pool", 2, { ttl: 1 }), "ttl", "ttl is 1 ms");
   await refused(() => client.semaphore("pool", 2, { permits: 2 }), "permits", "unknown option");
-  await refused(() => client.semaphore("pool", 2, { protocol: "setnx" }), "protocol");
   client.close();
   assert.throws(() => client.semaphore("right", 2), LockClosed);
   await assert.rejects(client.inspectSemaphore("right", 2), LockClosed);

@@ -1,42 +1,14 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { setTimeout } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
-import { Redlock } from "redlock-rs";
+import { Redlock, stats } from "redlock-rs";
 import { run } from "./programs.mjs";
-import { cluster, Server, until } from "./servers.mjs";
+import { cluster, serve, until } from "./servers.mjs";
 
-let server;
-let redlock;
-
-before(async () => {
-  server = await Server.start();
-  redlock = new Redlock(server.url);
-});
-after(() => server.stop());
-
-test("three rounds of three workers, each terminated while it holds and waits", async () => {
-  const contended = await redlock.lock("contended").acquire();
-  for (const round of [1, 2, 3]) {
-    const workers = [1, 2, 3].map((number) => {
-      const mine = `mine-${round}-${number}`;
-      const workerData = { url: server.url, mine, contended: "contended", counted: "counted" };
-      return { mine, worker: new Worker(new URL("worker.mjs", import.meta.url), { workerData }) };
-    });
-    const held = workers.map(({ worker }) => once(worker, "message"));
-    await Promise.all(held);
-    for (const { mine } of workers) assert.equal(await server.ask("EXISTS", mine), 1);
-    const codes = await Promise.all(workers.map(({ worker }) => worker.terminate()));
-    assert.deepEqual(codes, [1, 1, 1]);
-    // This is long before its ttl ends.
-    for (const { mine } of workers) await until(async () => (await server.ask("EXISTS", mine)) === 0);
-  }
-  // This thread is not affected, and a caller that is gone does not take the lock.
-  contended.check();
-  await contended.release();
-  assert.equal(await redlock.lock("contended").tryAcquire(), true);
-});
+const server = await serve();
+const redlock = new Redlock(server.url);
 
 test("a worker that ends by itself releases", async () => {
   const code = `
@@ -57,6 +29,24 @@ test("a worker that ends by itself releases", async () => {
   ours.check();
   await ours.release();
   assert.equal(await ours.tryAcquire(), true, "the end of a thread is not the end of the process");
+});
+
+test("worker threads are counted with the process", async () => {
+  const code = `
+    const { Redlock } = require("redlock-rs");
+    const { workerData } = require("node:worker_threads");
+    new Redlock(workerData).lock("in a worker").using(() => undefined);
+  `;
+  const acquired = () => {
+    const { points } = stats().redlock_acquire_duration_seconds;
+    return points.reduce(
+      (sum, { labels, histogram }) => sum + (labels.outcome === "acquired" ? histogram.count : 0),
+      0,
+    );
+  };
+  const before = acquired();
+  await once(new Worker(code, { eval: true, workerData: server.url }), "exit");
+  assert.equal(acquired(), before + 1);
 });
 
 test("a worker that ends after a lock was taken, and before its caller continues, releases", async () => {

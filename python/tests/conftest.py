@@ -2,10 +2,12 @@ import itertools
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from conformance.covering import covering
 from server import LIMIT, Nodes, Server
 from support.process import TESTS
 
@@ -19,6 +21,28 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 PYTHONPATH = os.pathsep.join([str(Path(__file__).parent), str(TESTS)])
 """Where programs find the modules beside these tests, and those that all tests share."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose the cases of `make test`: of each test as few as have each value of each parameter."""
+    if config.getoption("--all"):
+        return
+    tests: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        tests[item.nodeid.partition("[")[0]].append(item)
+    chosen = {cases[at] for test, cases in tests.items() for at in covering(test, [*map(values, cases)])}
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
+
+
+def values(item: pytest.Item) -> set[tuple[int, str]]:
+    """The values of the parameters of a case, as its id names them. Those of one mark are one value."""
+    return (
+        set(enumerate(item.callspec._idlist))
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        else set()
+    )
 
 
 @pytest.fixture(scope="session")

@@ -53,15 +53,6 @@ def test_a_cancelled_scope_leaves_no_key(aclient: aio.Redlock, server: Server, n
     until(lambda: not server.has(name))
 
 
-def test_a_loss_ends_the_body(aclient: aio.Redlock, name: str) -> None:
-    async def main() -> None:
-        async with aclient.lock(name, ttl=0.1, auto_renew=False):
-            await anyio.sleep(LIMIT)
-
-    with pytest.raises(redlock.LockLost):
-        anyio.run(main)
-
-
 def test_a_loss_ends_the_tasks_of_the_body(aclient: aio.Redlock, name: str) -> None:
     ended: list[BaseException] = []
 

@@ -133,22 +133,6 @@ async def test_a_loss_while_others_cancel_is_a_cancellation(aclient: aio.Redlock
     assert task.uncancel() == 0
 
 
-async def test_a_cancelled_body_releases(aclient: aio.Redlock, server: Server, name: str) -> None:
-    inside = asyncio.Event()
-
-    async def work() -> None:
-        async with aclient.lock(name):
-            inside.set()
-            await asyncio.sleep(LIMIT)
-
-    task = asyncio.create_task(work())
-    await inside.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    await eventually(lambda: not server.has(name))
-
-
 async def test_a_loss_does_not_hide_what_the_body_raises(aclient: aio.Redlock, name: str) -> None:
     task = asyncio.current_task()
     assert task is not None
@@ -223,14 +207,6 @@ async def test_callbacks_run_in_the_loop(aclient: aio.Redlock, name: str) -> Non
         await eventually(lambda count=count: len(heard) == count)  # type: ignore[misc]
     assert heard == [threading.current_thread()] * 2
     assert problems == [error] * 2
-
-
-async def test_a_callback_that_is_set_while_the_lock_is_held(aclient: aio.Redlock, name: str) -> None:
-    lock = aclient.lock(name, ttl=0.1, auto_renew=False)
-    losses: list[redlock.LockLost] = []
-    await lock.acquire()
-    lock.on_lost(losses.append)
-    await eventually(lambda: losses)
 
 
 async def test_a_release_does_not_end_the_watch_of_the_next_hold(

@@ -45,8 +45,7 @@ async def test_what_was_made_before_stays_as_it_was(name: str) -> None:
 async def test_decorated_functions_use_the_default_client_of_each_call(name: str) -> None:
     """They are decorated when their module is imported, before a program can configure anything."""
 
-    @redlock.lock(name, ttl=20)
-    def by_lock() -> tuple[float, str]:
+    def of_name() -> tuple[float, str]:
         view = redlock.inspect(name)
         return view.ttl_left or 0, view.state
 
@@ -63,12 +62,17 @@ async def test_decorated_functions_use_the_default_client_of_each_call(name: str
     async def by_adecorator(lock: aio.Lock) -> tuple[float, str]:
         return lock.remaining, (await aio.inspect(name)).state
 
+    def of_slot() -> tuple[float, str]:
+        view = redlock.inspect_semaphore(name, 1)[0]
+        return view.ttl_left or 0, view.state
+
+    several: list[Any] = [redlock.lock(name, ttl=20)(of_name), redlock.lock_all([f"{name}-2", name], ttl=20)(of_name)]
+    several += [redlock.semaphore(name, 1, ttl=20)(of_slot), redlock.locked(name, permits=1, ttl=20)(of_slot)]
     former = redlock.lock(name)
     for nodes in ("memory://first", "memory://second"):
         redlock.configure(nodes, ttl=30)
         with former:
-            calls: list[Any] = [by_lock, by_decorator, by_alock, by_adecorator]
-            for call in calls:
+            for call in (*several, by_decorator, by_alock, by_adecorator):
                 result: Any = call()
                 seen: tuple[float, str] = await result if inspect.isawaitable(result) else result
                 remaining, state = seen

@@ -1,7 +1,6 @@
 """gevent and eventlet, with everything patched: a call lets the other greenlets run while it waits."""
 
 import signal
-from collections.abc import Callable
 
 import pytest
 from conftest import Run, Start
@@ -35,8 +34,6 @@ join = eventlet.greenthread.GreenThread.wait
 """,
 }
 
-Cooperative = Callable[[str], str]
-
 
 @pytest.fixture(params=PATCH)
 def package(request: pytest.FixtureRequest) -> str:
@@ -44,50 +41,15 @@ def package(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture
-def cooperative(run: Run, package: str) -> Cooperative:
-    """Runs a program under a package that has patched Python before all imports, and returns what it prints."""
-
-    def cooperative(program: str) -> str:
-        done = run(NAMES[package] + program, first=PATCH[package])
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr
-        assert isinstance(done.stdout, str)
-        return done.stdout
-
-    return cooperative
-
-
-def test_a_greenlet_waits_for_another_one(cooperative: Cooperative, server: Server, name: str) -> None:
-    """Blocking the thread would block the holder, too, and for ever."""
-    program = """
-begun = threading.Event()
-
-def hold():
-    with client.lock(name):
-        begun.set()
-        sleep(0.2)
-        print("held")
-
-def wait():
-    begun.wait()
-    with client.lock(name):
-        print("waited")
-
-for greenlet in [spawn(hold), spawn(wait)]:
-    join(greenlet)
-"""
-    assert cooperative(program) == "held\nwaited\n"
-    assert not server.has(name)
-
-
-def test_others_run_while_a_call_waits(cooperative: Cooperative) -> None:
-    program = """
-ticks = []
+PROGRAMS = {
+    "others run while a call waits": (
+        """
+ticks, over = [], []
 holder, other = client.lock(name), client.lock(name)
 holder.acquire()
 
 def tick():
-    while True:
+    while not over:
         sleep(0.01)
         ticks.append(time.monotonic())
         # The call of another greenlet waits for as many.
@@ -100,12 +62,12 @@ lock = client.lock(name + "-short", ttl=1, auto_renew=False)
 lock.acquire()
 ticks.clear()
 print(lock.wait_lost(timeout=20).reason, len(ticks) > 5)
-"""
-    assert cooperative(program) == "True True\nexpired True\n"
-
-
-def test_every_call(cooperative: Cooperative) -> None:
-    program = """
+over.append(1)
+""",
+        "True True\nexpired True\n",
+    ),
+    "every call": (
+        """
 import datetime
 lock = client.lock(name, timeout=1)
 assert type(lock).__mro__[1] is redlock.Lock
@@ -152,12 +114,11 @@ with lock:
 # As after an exception between the entry and the body.
 client.lock(name, ttl=60).__enter__()
 until(lambda: client.inspect(name).state == "free", limit_s=5)
-"""
-    assert cooperative(program) == "timeout\nalready_held\nnot_held\nTrue\n2 3\nSkipped.SKIPPED\n"
-
-
-def test_several_names_and_semaphores(cooperative: Cooperative) -> None:
-    program = """
+""",
+        "timeout\nalready_held\nnot_held\nTrue\n2 3\nSkipped.SKIPPED\n",
+    ),
+    "several names and semaphores": (
+        """
 names = [name + "-a", name + "-b"]
 inside = []
 
@@ -174,12 +135,11 @@ lock = client.semaphore(name, 2)
 with lock:
     states = {view.slot: view.state for view in client.inspect_semaphore(name, 2)}
     print(states[lock.slot], sorted(states))
-"""
-    assert cooperative(program) == "1\n1\nheld [0, 1]\n"
-
-
-def test_an_election_among_greenlets(cooperative: Cooperative, server: Server, name: str) -> None:
-    program = """
+""",
+        "1\n1\nheld [0, 1]\n",
+    ),
+    "an election among greenlets": (
+        """
 elections = [client.election(name) for _ in range(3)]
 order = []
 
@@ -213,13 +173,11 @@ sleep(0.1)
 while client.inspect(name).state != "free":
     sleep(0.01)
 print(len(order))
-"""
-    assert cooperative(program) == "['led', 'led', 'led'] True\nNone\n3\n"
-    assert not server.has(name)
-
-
-def test_the_loss_of_a_lock(cooperative: Cooperative) -> None:
-    program = """
+""",
+        "['led', 'led', 'led'] True\nNone\n3\n",
+    ),
+    "the loss of a lock": (
+        """
 lost = threading.Event()
 told = []
 lock = client.lock(name, ttl=0.2, auto_renew=False)
@@ -237,12 +195,11 @@ try:
         raise KeyError("its own")
 except KeyError as error:
     print(error)
-"""
-    assert cooperative(program) == "['expired'] False\nexpired\n'its own'\n"
-
-
-def test_a_wait_that_is_ended_leaves_no_key(cooperative: Cooperative, server: Server, name: str) -> None:
-    program = """
+""",
+        "['expired'] False\nexpired\n'its own'\n",
+    ),
+    "a wait that is ended leaves no key": (
+        """
 lock, waiting = client.lock(name), client.lock(name)
 lock.acquire()
 
@@ -264,13 +221,11 @@ sleep(0.1)
 print(client.inspect(name).state, waiting.held)
 print(waiting.acquire(timeout=1))
 waiting.release()
-"""
-    assert cooperative(program) == "over\nfree False\nTrue\n"
-    assert not server.has(name)
-
-
-def test_many_greenlets(cooperative: Cooperative, server: Server, name: str) -> None:
-    program = """
+""",
+        "over\nfree False\nTrue\n",
+    ),
+    "many greenlets": (
+        """
 inside, most, turns = 0, 0, 0
 
 def work():
@@ -287,13 +242,11 @@ for greenlet in [spawn(work) for _ in range(50)]:
     join(greenlet)
 from redlock import _cooperative
 print(most, turns, len(_cooperative._idle))
-"""
-    assert cooperative(program) == "1 200 32\n"
-    assert not server.has(name)
-
-
-def test_many_names_at_once(cooperative: Cooperative) -> None:
-    program = """
+""",
+        "1 200 32\n",
+    ),
+    "many names at once": (
+        """
 def work(number):
     with client.lock(f"{name}-{number}"):
         sleep(0.3)
@@ -302,32 +255,27 @@ began = time.monotonic()
 for greenlet in [spawn(work, number) for number in range(30)]:
     join(greenlet)
 print(time.monotonic() - began < 30 * 0.3 / 2)
-"""
-    assert cooperative(program) == "True\n"
+""",
+        "True\n",
+    ),
+}
+"""What greenlets do, and what they print."""
 
 
-def test_patched_after_the_import(run: Run, package: str) -> None:
-    """A lock that is made after the patch counts; the import of the package may be earlier."""
+@pytest.mark.parametrize("package", PATCH)
+def test_greenlets(run: Run, server: Server, name: str, package: str) -> None:
+    """One interpreter, in which the package has patched Python before all imports, does it all."""
     program = f"""
-{PATCH[package]}
-{NAMES[package]}
-begun = threading.Event()
-
-def hold():
-    with client.lock(name):
-        begun.set()
-        sleep(0.1)
-
-def wait():
-    begun.wait()
-    with client.lock(name):
-        print("waited")
-
-for greenlet in [spawn(hold), spawn(wait)]:
-    join(greenlet)
+import contextlib, io
+for what, (program, _) in {PROGRAMS!r}.items():
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        exec(program, {{**globals(), "name": f"{{name}}-{{what}}"}})
+    print(repr((what, said.getvalue())))
 """
-    done = run(program)
-    assert done.stdout == "waited\n", done.stderr
+    done = run(NAMES[package] + program, first=PATCH[package])
+    assert done.stdout.splitlines() == [repr((what, said)) for what, (_, said) in PROGRAMS.items()], done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+    until(lambda: not server.command("KEYS", f"{name}-*"))
 
 
 def test_a_lock_that_was_made_before_the_patch_blocks_the_hub(run: Run, package: str) -> None:

@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import copy
 import gc
-import pickle
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 from conftest import Run, Start
-from server import LIMIT, SLACK, Server
+from server import LIMIT, Server
 from support.clock import until
 from test_asyncio import eventually
 from test_stats import total
@@ -131,9 +129,6 @@ def failing(call: Callable[..., Any], errors: list[redlock.LockUnavailable]) -> 
     return acquire
 
 
-OUTAGE = redlock.LockUnavailable("down", nodes=(("redis://a", "connection refused"),))
-
-
 def test_a_campaign_fails_if_the_cause_is_in_this_process(
     election: redlock.Election, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,34 +168,6 @@ import signal, sys, threading
 signal.signal(signal.SIGINT, signal.default_int_handler)
 election = client.election(name, ttl=60)
 """
-
-
-@pytest.mark.parametrize("first", ["", "from gevent import monkey; monkey.patch_all()"], ids=["threads", "gevent"])
-def test_ctrl_c_ends_a_campaign(start: Start, client: redlock.Redlock, server: Server, name: str, first: str) -> None:
-    program = f"""{CAMPAIGN}
-print("here", flush=True)
-try:
-    election.run(lambda lock: print("leads", flush=True))
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-sys.stdin.readline()
-election.run(lambda lock: print("leads later", lock.held, flush=True))
-"""
-    with client.lock(name):
-        process = start(program, first=first)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "here\n"
-        until(lambda: client.inspect(name).waiting)
-        before = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "interrupted\n"
-        assert time.monotonic() - before < SLACK
-    # An attempt that was on its way may have won it, and is given back.
-    until(lambda: not server.has(name))
-    # gevent itself writes to standard error.
-    assert process.communicate("\n", timeout=LIMIT)[0] == "leads later True\n"
-    assert not server.has(name)
 
 
 def test_ctrl_c_ends_a_body_and_its_term(start: Start, server: Server, name: str) -> None:
@@ -296,23 +263,6 @@ if election.stopped:
     assert not server.has(name)
 
 
-def test_the_end_of_the_interpreter_ends_a_campaign_and_a_term(run: Run, server: Server, name: str) -> None:
-    program = """
-import threading
-began = threading.Event()
-def lead(lock):
-    began.set()
-    threading.Event().wait()
-for target in (name, name + "-held"):
-    threading.Thread(target=client.election(target).run, args=(lead,), daemon=True).start()
-began.wait()
-"""
-    done = run(program)
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
-    assert not server.has(name)
-    assert not server.has(f"{name}-held")
-
-
 # --- arguments ---
 
 
@@ -349,15 +299,6 @@ def test_wrong_arguments_are_refused_at_once(face: Any) -> None:
     for name in ("", 3, ["a"], None):
         with pytest.raises(redlock.LockInvalidArgument, match="name"):
             client.election(name)
-
-
-@FACES
-def test_neither_pickled_nor_copied(face: Any) -> None:
-    election = face.Redlock("memory://election").election(b"leader")
-    assert repr(election) == f"<{face.Redlock.__module__}.Election b'leader'>"
-    for way in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(TypeError, match="make another"):
-            way(election)
 
 
 # --- asyncio ---

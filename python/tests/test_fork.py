@@ -49,21 +49,6 @@ if pid == 0:
     assert not server.has(name)
 
 
-@pytest.mark.parametrize("way", EXITS)
-def test_the_parents_lock_outlives_its_child(run: Run, server: Server, name: str, way: str) -> None:
-    program = f"""
-import os, sys
-lock = client.lock(name)
-lock.acquire()
-pid = os.fork()
-if pid == 0:
-    {EXITS[way]}
-"""
-    done = run(program + PARENT)
-    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
-    assert not server.has(name)
-
-
 def test_a_child_that_drops_a_client_leaves_the_parents_connections(start: Start, server: Server, name: str) -> None:
     def connections() -> set[bytes]:
         lines = bytes(server.command("CLIENT", "LIST")).splitlines()
@@ -296,22 +281,24 @@ signal.pause()
     until(lambda: not nodes.having(f"{name}-child"))
 
 
-def test_multiprocessing(run: Run) -> None:
+def test_a_child_leaves_a_lock_of_the_older_protocol_alone(run: Run, server: Server, name: str) -> None:
     program = """
-import multiprocessing
-
-def work(number):
-    with client.lock(name) as lock:
-        return lock.fence
-
-with client.lock(name + "-held") as lock:
-    with client.lock(name):
-        pass
-    with multiprocessing.get_context("fork").Pool(3) as pool:
-        fences = pool.map(work, range(30))
+import os
+lock = client.lock(name, protocol="setnx", ttl=60)
+with lock:
+    pid = os.fork()
+    if pid == 0:
+        assert not lock.held
+        assert not lock.acquire(blocking=False)
+        with client.lock(name + "-child", protocol="setnx"):
+            pass
+        del lock
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     lock.check()
-assert len(set(fences)) == 30
+    assert client.inspect(name).state == "foreign"
 print("parent")
 """
-    done = run(program, "-W", "error::ResourceWarning")
+    done = run(program)
     assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+    assert not server.has(name)

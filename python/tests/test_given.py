@@ -1,13 +1,10 @@
 """Accepted arguments, and those that are refused before anything is sent."""
 
-import math
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from server import LIMIT
 
 import redlock
 from redlock import _checks
@@ -27,23 +24,6 @@ def test_none_is_the_built_in_default() -> None:
         view = client.inspect("own")
     assert view.label != "mine"
     assert repr(own) == "<redlock.blocking.Lock 'own' not held timeout=None>"
-
-
-@pytest.mark.parametrize("forever", [None, -1, -1.0, math.inf, 1e300])
-def test_a_timeout_for_ever(client: redlock.Redlock, name: str, forever: float | None) -> None:
-    """In threading, redis-py and filelock, too, one of them is for ever."""
-
-    def wait() -> None:
-        with client.lock(name, timeout=forever):
-            assert not client.lock(name, timeout=forever).acquire(timeout=0)
-
-    with client.lock(name):
-        waiter = threading.Thread(target=wait, daemon=True)
-        waiter.start()
-        waiter.join(0.2)
-        assert waiter.is_alive()
-    waiter.join(LIMIT)
-    assert not waiter.is_alive()
 
 
 FOREIGN: list[tuple[Callable[[], object], str]] = [
@@ -96,25 +76,6 @@ def test_a_client_shows_its_nodes_without_their_secrets() -> None:
     client = redlock.Redlock(["redis://ada:secret@localhost:1", "unix:///tmp/s?pass=secret"])
     assert repr(client) == "<redlock.blocking.Redlock redis://localhost:1, unix:///tmp/s>"
     assert repr(aio.Redlock("memory://shown")) == "<redlock.asyncio.Redlock memory://shown>"
-
-
-@pytest.mark.parametrize(
-    ("option", "hint"),
-    [
-        ("blocking_timeout", "timeout"),
-        ("context_manager_timeout", "use timeout"),
-        ("raise_on_release_error", "remove it"),
-        ("sleep", "remove it"),
-        ("thread_local", "remove it"),
-        ("expire", "ttl"),
-    ],
-)
-def test_options_of_other_libraries_get_a_hint(option: str, hint: str) -> None:
-    foreign: dict[str, Any] = {option: 1}
-    with pytest.raises(redlock.LockInvalidArgument, match=f"{option}.*{hint}"):
-        redlock.Redlock("memory://hint").lock("foo", **foreign)
-    with pytest.raises(redlock.LockInvalidArgument, match=option):
-        aio.Redlock("memory://hint", **foreign)
 
 
 @pytest.mark.parametrize("face", [redlock, aio])

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import inspect
 import os
-import random
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -264,28 +263,6 @@ def test_a_closed_loop_gives_back_what_it_waited_for(
     until(lambda: descriptors() <= before)
 
 
-def test_a_body_left_behind_by_its_loop(aclient: aio.Redlock, server: Server, name: str, factory: Factory) -> None:
-    inside: list[int] = []
-
-    async def work() -> None:
-        async with aclient.lock(name, ttl=60):
-            inside.append(1)
-            await asyncio.Future()
-
-    loop = factory()
-    task = loop.create_task(work())
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
-
-    async def entered() -> None:
-        await eventually(lambda: inside)
-
-    loop.run_until_complete(entered())
-    loop.close()
-    del task, loop
-    gc.collect()
-    until(lambda: not server.has(name))
-
-
 EARLY = {
     "asyncio.run ends while a task waits": """
 holder = client.lock(name)
@@ -368,20 +345,6 @@ with client.lock(name, timeout=5):
 """
     done = run(program, "-W", "error::ResourceWarning")
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
-
-
-async def test_cancelled_at_any_moment(aclient: aio.Redlock, server: Server, name: str) -> None:
-    async def work(number: int) -> None:
-        async with aclient.lock(f"{name}-{number}", ttl=20):
-            await asyncio.sleep(0)
-
-    for _ in range(25):
-        tasks = [asyncio.create_task(work(number % 8)) for number in range(40)]
-        for task in tasks:
-            await asyncio.sleep(random.uniform(0, 0.0004))
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    await eventually(lambda: not any(server.has(f"{name}-{number}") for number in range(8)))
 
 
 async def test_thousands_are_cancelled_at_once(aclient: aio.Redlock, server: Server, name: str) -> None:

@@ -29,7 +29,9 @@ def test_repr(client: redlock.Redlock, aclient: aio.Redlock) -> None:
 
 def test_neither_pickled_nor_copied(client: redlock.Redlock, aclient: aio.Redlock) -> None:
     several, pool = client.lock_all(["a", "b"]), aclient.semaphore("foo", 2)
-    for thing in (client, aclient, client.lock("foo"), aclient.lock("foo"), several, pool):
+    elections = client.election("foo"), aclient.election(b"foo")
+    assert repr(elections[1]) == "<redlock.asyncio.Election b'foo'>"
+    for thing in (client, aclient, client.lock("foo"), aclient.lock("foo"), several, pool, *elections):
         for way in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(TypeError, match="make another"):
                 way(thing)
@@ -64,16 +66,6 @@ def test_what_is_called_without_a_name_for_the_lock(client: redlock.Redlock, ser
         assert client.lock(name, **STAYS).acquire(blocking=False)
     assert not client.lock(name).acquire(blocking=False), "it was lost as soon as it was acquired"
     stays_held(server, name)
-
-
-def test_hundreds_are_collected_while_held(client: redlock.Redlock, server: Server, name: str) -> None:
-    names = [f"{name}-{number}" for number in range(300)]
-    locks = [client.lock(name, **STAYS) for name in names]
-    assert all(lock.acquire() for lock in locks)
-    with pytest.warns(ResourceWarning, match=name):
-        locks.clear()
-    assert server.command("EXISTS", *names) == len(names)
-    until(lambda: server.command("EXISTS", *names) == 0)
 
 
 async def test_collected_while_held_in_a_loop(aclient: aio.Redlock, server: Server, name: str) -> None:

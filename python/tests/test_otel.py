@@ -4,12 +4,11 @@ import asyncio
 import inspect
 import logging
 import threading
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import Run, Start
+from conftest import Run
 from opentelemetry.context import Context
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -17,10 +16,8 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerPro
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
-from prometheus_client.parser import text_string_to_metric_families
 from server import LIMIT, Server
 from support.clock import until
-from support.servers import User
 from test_asyncio import eventually
 from test_cooperative import NAMES, PATCH
 
@@ -168,25 +165,6 @@ def test_a_wait_for_a_node_is_not_contended(traced: Traced, name: str) -> None:
         until(waits)
 
 
-async def test_a_wait_for_a_node_in_asyncio(traced: Traced, name: str) -> None:
-    server = MemoryServer()
-    server.available = False
-    async with aio.Redlock(server.url) as client:
-        lock = client.lock(name)
-        acquire = asyncio.create_task(lock.acquire())
-        await eventually(lambda: total_waiting() >= 1)
-        server.available = True
-        await acquire
-        await lock.release()
-        server.available = False
-        with pytest.raises(redlock.LockUnavailable):
-            await lock.acquire(timeout=0)
-    won, failed = traced.attributes("redlock.acquire")
-    assert (won["contended"], failed["contended"], failed["waits"]) == (False, False, 0)
-    assert isinstance(won["waits"], int)
-    assert won["waits"] > 0
-
-
 def test_a_hold_ends_at_the_loss(traced: Traced, client: redlock.Redlock, name: str) -> None:
     lock = client.lock(name)
     for number in (1, 2):
@@ -280,23 +258,6 @@ def test_an_election(traced: Traced, client: redlock.Redlock, name: str) -> None
     holds = traced.attributes("redlock.hold")
     assert [each["end"] for each in holds] == ["lost", "released"]
     assert holds[1] == {"name": name, "fence": fence, "end": "released"}
-
-
-async def test_an_election_in_asyncio(traced: Traced, aclient: aio.Redlock, name: str) -> None:
-    election = aclient.election(name)
-    losses = [lose]
-
-    async def lead(lock: aio.Lock) -> None:
-        if losses:
-            losses.pop()(lock, "taken")
-        else:
-            election.stop()
-        await asyncio.sleep(LIMIT)
-
-    await election.run(lead)
-    assert [each["outcome"] for each in traced.attributes("redlock.acquire")] == ["acquired"] * 2
-    await eventually(lambda: len(traced.of("redlock.hold")) == 2)
-    assert [each["end"] for each in traced.attributes("redlock.hold")] == ["lost", "released"]
 
 
 def test_the_older_protocol_has_no_fence(traced: Traced, client: redlock.Redlock, name: str) -> None:
@@ -489,45 +450,6 @@ def test_the_methods_look_as_before(traced: Traced, client: redlock.Redlock) -> 
     assert inspect.iscoroutinefunction(aio.Lock.acquire)
 
 
-def test_no_secret_is_exported(name: str) -> None:
-    traced, reader = Traced(), InMemoryMetricReader()
-    otel.instrument(tracer_provider=traced.provider, meter_provider=MeterProvider([reader], shutdown_on_exit=False))
-    redlock.count_by_name(10)
-    # A password begins the same way raw and percent-encoded.
-    user = User("worker", "S3CR3T/@:%&+right", ("~*", "&*", "+@all"))
-    tokens: list[str] = []
-
-    def acquired(client: redlock.Redlock, name: str) -> redlock.Lock:
-        lock = client.lock(name)
-        assert lock.acquire()
-        value = server.get(name)
-        assert value is not None
-        # An inspection tells owners apart by half of their tokens.
-        tokens.append(value[:16].decode())
-        return lock
-
-    try:
-        with Server(user=user) as server:
-            guarded = redlock.Redlock(server.url)
-            with pytest.raises(redlock.LockForbidden):
-                redlock.Redlock(server.url.replace("right", "wrong")).lock(name).acquire(blocking=False)
-            acquired(guarded, f"{name}-released").release()
-            lose(acquired(guarded, f"{name}-lost"), "taken")
-            stolen = acquired(guarded, f"{name}-stolen")
-            server.command("SET", f"{name}-stolen", "of another library")
-            with pytest.raises(redlock.LockLost):
-                stolen.release()
-            until(lambda: len(traced.of("redlock.hold")) == 3)
-        metrics = str(observed(reader))
-        assert server.address in metrics
-        spans = "".join(span.to_json() for span in (*traced.of("redlock.acquire"), *traced.of("redlock.hold")))
-        assert "forbidden" in spans
-        assert [secret for secret in ("S3CR3T", *tokens) if secret in metrics + spans] == []
-    finally:
-        redlock.count_by_name(0)
-        otel.uninstrument()
-
-
 # --- metrics ---
 
 KINDS = {name: metric.kind for name, metric in redlock.stats().items()}
@@ -673,57 +595,6 @@ print("redlock_held" in names())
     done = run(program)
     assert done.stdout.splitlines() == ["True 2", "set()", "True", "True"]
     assert (done.stderr, done.returncode) == ("", 0)
-
-
-def test_a_scrape_of_a_running_program(start: Start, server: Server, name: str) -> None:
-    program = """
-import sys
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.sdk.metrics import MeterProvider
-from prometheus_client import start_http_server
-from redlock import otel
-from redlock.testing import lose
-
-otel.instrument(meter_provider=MeterProvider([PrometheusMetricReader()]))
-httpd, thread = start_http_server(0, addr="127.0.0.1")
-redlock.count_by_name(10)
-for _ in range(5):
-    with client.lock(name):
-        pass
-lost = client.lock(name + "-lost", ttl=1)
-lost.acquire()
-until(lambda: redlock.stats()["redlock_renewal_margin_ratio"].points)
-lose(lost, "taken")
-held = client.lock(name + "-held")
-held.acquire()
-print(httpd.server_port, flush=True)
-sys.stdin.read()
-"""
-    process = start(program)
-    assert process.stdout is not None
-    port = int(process.stdout.readline())
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT) as answer:
-        text = answer.read().decode()
-    samples: dict[str, list[tuple[dict[str, str], float]]] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            ours = {label: value for label, value in sample.labels.items() if not label.startswith("otel_")}
-            samples.setdefault(sample.name, []).append((ours, sample.value))
-
-    def value(metric: str, **wanted: str) -> float:
-        (found,) = [value for given, value in samples[metric] if given == wanted]
-        return found
-
-    assert set(samples) >= NAMES_OF_INSTRUMENTS
-    acquired = {"name": name, "outcome": "acquired", "contended": "false"}
-    assert value("redlock_acquire_duration_seconds_count", **acquired) == 5
-    assert value("redlock_acquire_duration_seconds_bucket", **acquired, le="+Inf") == 5
-    assert value("redlock_acquire_duration_seconds_sum", **acquired) > 0
-    assert value("redlock_held", name=f"{name}-held") == 1
-    assert value("redlock_lost_total", name=f"{name}-lost", reason="taken") == 1
-    assert value("redlock_node_up", node=server.url) == 1
-    assert process.communicate(timeout=LIMIT) == ("", "")
-    assert process.returncode == 0
 
 
 def test_without_opentelemetry(run: Run) -> None:

@@ -1,6 +1,6 @@
 """A held lock stays held whatever Python does, and a lock that has ended is not renewed any more."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from conftest import Start
 from server import LIMIT, Nodes
@@ -16,7 +16,7 @@ loop = asyncio.new_event_loop()
 loop.run_until_complete(alock.acquire())
 print(lock.fence, alock.fence, flush=True)
 # Unlike every other way to sleep, this one keeps the interpreter to itself.
-ctypes.PyDLL(None).usleep(4_000_000)
+ctypes.PyDLL(None).usleep(3_000_000)
 lock.check()
 alock.check()
 print(lock.fence, alock.fence, flush=True)
@@ -34,7 +34,7 @@ def test_nobody_finds_it_free_while_python_is_frozen(start: Start, nodes: Nodes,
     tries = 0
     with redlock.Redlock(nodes.urls, node_timeout=5) as others, ThreadPoolExecutor(1) as executor:
         thawed = executor.submit(process.stdout.readline)
-        while not thawed.done():
+        while not wait([thawed], 0.01).done:
             for each in (name, f"{name}-aio"):
                 assert not others.lock(each).acquire(blocking=False), f"{each} was free"
             tries += 1

@@ -5,7 +5,6 @@
 # pyright: reportUnknownVariableType=false
 
 import asyncio
-import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,16 +13,8 @@ from conftest import Run
 from server import Server
 
 import redlock
-from redlock import _default
 from redlock import asyncio as aio
 from redlock.testing import MemoryServer, lose
-
-FACES = pytest.mark.parametrize("face", [redlock, aio])
-
-
-async def of(call: Any) -> Any:
-    """The result of a call of either face."""
-    return await call if inspect.isawaitable(call) else call
 
 
 @pytest.fixture
@@ -44,7 +35,7 @@ NAMES: list[tuple[Iterable[str | bytes], tuple[str | bytes, ...], str | bytes]] 
 ]
 
 
-@FACES
+@pytest.mark.parametrize("face", [redlock, aio])
 def test_names_are_sorted_and_each_once(face: Any) -> None:
     client = face.Redlock("memory://names")
     for given, names, name in NAMES:
@@ -55,7 +46,7 @@ def test_names_are_sorted_and_each_once(face: Any) -> None:
     assert client.lock("a").names == ("a",)
 
 
-@FACES
+@pytest.mark.parametrize("face", [redlock, aio])
 def test_each_of_the_two_hints_at_the_other(face: Any) -> None:
     client = face.Redlock("memory://hints")
     with pytest.raises(redlock.LockInvalidArgument, match=r"of type list.*lock_all"):
@@ -117,21 +108,6 @@ for lock in locks:
 """
     done = run(program, "-W", "error::ResourceWarning")
     assert (done.stdout, done.stderr) == ("7 [True, True] 0\n", "")
-
-
-@FACES
-def test_options_that_do_not_go_with_them_are_refused_at_once(face: Any) -> None:
-    client = face.Redlock("memory://refused")
-    for option, value in (("at_least", 1), ("protocol", "setnx"), ("tll", 1)):
-        wrong: dict[str, Any] = {option: value}
-        with pytest.raises(redlock.LockInvalidArgument, match=option):
-            client.lock_all(["a", "b"], **wrong)
-        with pytest.raises(redlock.LockInvalidArgument, match=option):
-            client.locked(["a", "b"], **wrong)
-    with pytest.raises(redlock.LockInvalidArgument, match="protocol"):
-        client.semaphore("pool", 2, protocol="setnx")
-    with pytest.raises(redlock.LockInvalidArgument, match="permits"):
-        client.locked(lambda: "pool", permits=1_001)
 
 
 # --- decorators ---
@@ -210,35 +186,3 @@ async def test_decorated_coroutine_functions(aclient: aio.Redlock, server: Serve
 
 
 # --- the default clients ---
-
-
-async def test_decorated_functions_use_the_default_client_of_each_call() -> None:
-    def state() -> str:
-        return redlock.inspect("b").state
-
-    def state_of_slot() -> str:
-        return redlock.inspect_semaphore("a", 1)[0].state
-
-    calls: list[Any] = [
-        redlock.lock_all(["a", "b"])(state),
-        redlock.locked((name for name in "ab"), skip_if_held=True)(state),
-        redlock.semaphore("a", 1)(state_of_slot),
-        redlock.locked(lambda: "a", permits=1)(state_of_slot),
-    ]
-
-    @aio.lock_all(["a", "b"])
-    async def several() -> str:
-        return (await aio.inspect("a")).state
-
-    @aio.locked("a", permits=1, skip_if_held=True)
-    async def pooled() -> str:
-        return (await aio.inspect_semaphore("a", 1))[0].state
-
-    calls += [several, pooled]
-    before = _default._defaults
-    try:
-        for _ in range(2):
-            redlock.configure(MemoryServer().url)
-            assert [await of(call()) for call in calls] == ["held"] * len(calls)
-    finally:
-        _default._defaults = before

@@ -2,8 +2,6 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -16,16 +14,16 @@ from support.clock import until
 
 import redlock
 
-WAITERS = {
-    "with": "with client.lock(name): pass",
-    "acquire": "client.lock(name).acquire(timeout=60)",
-    "hung": "redlock.Redlock(hung, node_timeout=4).lock('foo').acquire(timeout=60)",
-    "inspect": "redlock.Redlock(hung, node_timeout=4).inspect('foo')",
-    "inspect_semaphore": "redlock.Redlock(hung, node_timeout=4).inspect_semaphore('foo', 2)",
-    "lock_all": "client.lock_all([name + '-free', name]).acquire()",
-    "semaphore": "redlock.Redlock(hung, node_timeout=4).semaphore('foo', 2).acquire(timeout=60)",
-    "election": "client.election(name).run(print)",
-}
+WAITERS = [
+    "with client.lock(name): pass",
+    "client.lock(name).acquire(timeout=60)",
+    "redlock.Redlock(hung, node_timeout=4).lock('foo').acquire(timeout=60)",
+    "redlock.Redlock(hung, node_timeout=4).inspect('foo')",
+    "redlock.Redlock(hung, node_timeout=4).inspect_semaphore('foo', 2)",
+    "client.lock_all([name + '-free', name]).acquire()",
+    "redlock.Redlock(hung, node_timeout=4).semaphore('foo', 2).acquire(timeout=60)",
+    "client.election(name).run(print)",
+]
 
 
 @pytest.fixture
@@ -38,63 +36,47 @@ def hung() -> Iterator[str]:
         yield f"unix://{path}"
 
 
-def interrupts(process: subprocess.Popen[str], limit: float) -> None:
-    """Presses Ctrl-C when the program is there. The program ends within these seconds."""
-    assert process.stdout is not None
-    assert process.stdout.readline() == "here\n"
-    before = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    assert process.stdout.readline() == "interrupted\n"
-    assert time.monotonic() - before < limit + SLACK
-    assert process.wait(LIMIT) == 0
-
-
-@pytest.mark.parametrize("waiter", WAITERS)
-def test_ctrl_c_ends_a_wait(client: redlock.Redlock, server: Server, name: str, hung: str, waiter: str) -> None:
-    program = f"""
-import signal
-import redlock
-# Whoever runs the tests in the background of a shell has it ignored, and children inherit that.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-client, name, hung = redlock.Redlock({server.url!r}, ttl=60), {name!r}, {hung!r}
-try:
-    print("here", flush=True)
-    {WAITERS[waiter]}
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-"""
-    with client.lock(name) as lock:
-        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
-            # A wait that has begun, or one that is about to begin: both must end.
-            interrupts(process, 0.05)
-        lock.check()
-    assert not server.has(name)
-
-
-@pytest.mark.parametrize("waiter", WAITERS)
-def test_ctrl_c_that_interrupts_no_system_call_ends_a_wait(
-    client: redlock.Redlock, server: Server, name: str, hung: str, waiter: str
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["main thread", "another thread"])
+def test_ctrl_c_ends_a_wait(
+    start: Start, client: redlock.Redlock, server: Server, name: str, hung: str, *, elsewhere: bool
 ) -> None:
-    """As one that comes just before the call: here the system gives it to another thread."""
+    """Also if it interrupts no system call, as one that comes just before: then the system gives it to another thread.
+
+    Elsewhere, the wait has begun, or is about to begin: both must end.
+    """
     program = f"""
 import signal, threading
-import redlock
+# Whoever runs the tests in the background of a shell has it ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-client, name, hung = redlock.Redlock({server.url!r}, ttl=60), {name!r}, {hung!r}
-threading.Thread(target=threading.Event().wait, daemon=True).start()
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-# It waits by the time that the signal comes.
-threading.Timer(0.3, print, ["here"], {{"flush": True}}).start()
-try:
-    {WAITERS[waiter]}
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
+client, hung = redlock.Redlock(urls, ttl=60), {hung!r}
+if {elsewhere}:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+
+def tell():
+    print("here", flush=True)
+
+# An interrupt of a text that is executed would also be the end of the process.
+for waiter in {WAITERS!r}:
+    try:
+        # It waits by the time that the signal comes.
+        threading.Timer(0.3, tell).start() if {elsewhere} else tell()
+        exec(compile(waiter, "waiter", "exec"))
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
 """
-    with (
-        client.lock(name),
-        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process,
-    ):
-        interrupts(process, 0.3)
+    with client.lock(name) as lock:
+        process = start(program)
+        assert process.stdout is not None
+        for waiter in WAITERS:
+            assert process.stdout.readline() == "here\n"
+            before = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == "interrupted\n", waiter
+            assert time.monotonic() - before < 0.3 + SLACK, waiter
+        assert process.wait(LIMIT) == 0
+        lock.check()
+    until(lambda: not server.has(name) and not server.has(f"{name}-free"))
 
 
 CALLS = {
@@ -108,42 +90,44 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_ctrl_c_ends_every_call_to_frozen_nodes(start: Start, nodes: Nodes, name: str, call: str) -> None:
+def test_ctrl_c_ends_every_call_to_frozen_nodes(start: Start, nodes: Nodes, name: str) -> None:
     program = f"""
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 client = redlock.Redlock(urls, ttl=60, node_timeout=10)
-lock, other = client.lock(name), client.lock(name + "-other")
-lock.acquire()
-print("frozen?", flush=True)
-sys.stdin.readline()
-try:
-    print("calls", flush=True)
-    {CALLS[call]}
-except KeyboardInterrupt:
-    print(lock.held, other.held, flush=True)
-sys.stdin.readline()
-if lock.held:
-    lock.extend()
-    lock.release()
-with lock, other:
-    pass
+for call in {[*CALLS.values()]!r}:
+    lock, other = client.lock(name), client.lock(name + "-other")
+    lock.acquire()
+    print("frozen?", flush=True)
+    sys.stdin.readline()
+    try:
+        print("calls", flush=True)
+        exec(compile(call, "call", "exec"))
+    except KeyboardInterrupt:
+        print(lock.held, other.held, flush=True)
+    sys.stdin.readline()
+    if lock.held:
+        lock.extend()
+        lock.release()
+    with lock, other:
+        pass
 """
     process = start(program, nodes=nodes)
     assert process.stdin is not None
     assert process.stdout is not None
-    assert process.stdout.readline() == "frozen?\n"
-    with nodes.frozen():
+    for call in CALLS:
+        assert process.stdout.readline() == "frozen?\n"
+        with nodes.frozen():
+            print(file=process.stdin, flush=True)
+            assert process.stdout.readline() == "calls\n"
+            until(lambda: sleeps(process.pid))
+            before = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            held = call not in ("release", "leave")
+            assert process.stdout.readline() == f"{held} False\n", call
+            assert time.monotonic() - before < 0.05 + SLACK, call
         print(file=process.stdin, flush=True)
-        assert process.stdout.readline() == "calls\n"
-        until(lambda: sleeps(process.pid))
-        before = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        held = call not in ("release", "leave")
-        assert process.stdout.readline() == f"{held} False\n"
-        assert time.monotonic() - before < 0.05 + SLACK
-    assert process.communicate("\n", timeout=2 * LIMIT) == ("", "")
+    assert process.communicate(timeout=2 * LIMIT) == ("", "")
     assert process.returncode == 0
     until(lambda: not nodes.having(name) and not nodes.having(f"{name}-other"))
 

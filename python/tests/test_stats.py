@@ -33,31 +33,6 @@ def test_they_are_values() -> None:
     assert aio.count_by_name is redlock.count_by_name
 
 
-def test_names_are_labels_only_if_wanted(run: Run) -> None:
-    program = """
-def acquire(*names):
-    for each in names:
-        with client.lock(f"{name}-{each}"):
-            pass
-
-def counts():
-    points = redlock.stats()["redlock_acquire_duration_seconds"].points
-    return {point.labels.get("name", "-").rpartition("-")[2]: point.value.count for point in points}
-
-acquire("before")
-print(counts())
-redlock.count_by_name(2)
-acquire("a", "b", "c", "a")
-print(counts())
-redlock.count_by_name(0)
-acquire("a", "after")
-print(counts().get(""))
-"""
-    done = run(program)
-    assert (done.stderr, done.returncode) == ("", 0)
-    assert done.stdout.splitlines() == ["{'': 1}", "{'': 2, 'a': 2, 'b': 1}", "4"]
-
-
 @pytest.mark.parametrize(
     ("most", "message"), [(-1, "-1"), (True, "bool"), (1.5, "float"), ("2", "str"), (2**80, "most")]
 )

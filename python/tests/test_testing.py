@@ -43,18 +43,6 @@ def test_wrong_arguments(call: Callable[[MemoryServer, redlock.Lock], object], m
         call(server, lock)
 
 
-def test_a_lock_that_is_not_held_has_nothing_to_lose() -> None:
-    lock = redlock.Redlock(MemoryServer().url).lock("job")
-    with pytest.raises(redlock.LockNotHeld):
-        lose(lock)
-    lock.acquire()
-    lose(lock, "taken")
-    lose(lock, "expired")
-    with pytest.raises(redlock.LockLost) as raised:
-        lock.check()
-    assert raised.value.reason == "taken"
-
-
 def test_a_forked_child_has_servers_of_its_own(run: Any) -> None:
     program = """
 import os

@@ -229,14 +229,15 @@ def signals(shown: str) -> dict[str, int]:
 @linux_only
 @pytest.mark.parametrize("launcher", ["rust", "python"], indirect=True)
 def test_its_ignored_signals_are_ours(redlock: Redlock, name: str) -> None:
-    """`nohup` is for the command."""
+    """`nohup` is for the command, and a shell has what runs in the background of a script ignore interrupts."""
+    ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGUSR2)
 
     def ignore() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        for each in ignored:
+            signal.signal(each, signal.SIG_IGN)
 
     without = signals(redlock.programs.start(SHOW_SIGNALS, before=ignore).end().out)
-    assert without["SigIgn"] == 1 << signal.SIGHUP - 1 | 1 << signal.SIGUSR2 - 1
+    assert without["SigIgn"] == sum(1 << each - 1 for each in ignored)
     assert signals(redlock.end("run", name, "--", *SHOW_SIGNALS, before=ignore).out) == without
 
 

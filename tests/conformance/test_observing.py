@@ -177,6 +177,30 @@ def test_a_life_is_counted(drivers: Drivers, node: Cluster, face: str, name: str
 
 
 @every_face
+def test_the_first_names_are_counted_apart(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    driver, metric = drivers.fresh(face), "redlock_acquire_duration_seconds"
+    client = driver.client(node.urls)
+
+    def use(*names: str) -> None:
+        for each in names:
+            lock = client.lock(f"{name} {each}")
+            lock.acquire()
+            lock.release()
+
+    def counted_together() -> int:
+        return sum(int(point["count"]) for point in points(driver, metric) if "name" not in point["labels"])
+
+    use("before")
+    driver.call("count_by_name", most=2)
+    use("a", "b", "c", "a")
+    assert [count(driver, metric, name=f"{name} {each}") for each in ("before", "a", "b", "c")] == [0, 2, 1, 0]
+    assert counted_together() == 2
+    driver.call("count_by_name", most=0)
+    use("a")
+    assert counted_together() == 3
+
+
+@every_face
 def test_a_loss_is_logged_and_counted(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     driver = drivers.fresh(face)
     driver.call("count_by_name", most=MANY)

@@ -116,8 +116,13 @@ def test_an_unavailable_server(drivers: Drivers, face: str, name: str) -> None:
 def test_a_lock_is_lost_at_will(drivers: Drivers, face: str, name: str, reason: str) -> None:
     _, client = one(drivers, face)
     lock, next_one = client.lock(name), client.lock(name)
+    if FACES[face].lock_objects:
+        with pytest.raises(LockError) as raised:
+            lock.lose(reason)
+        assert raised.value.code == "not_held"
     lock.acquire()
     lock.lose(reason)
+    lock.lose("expired")
     for report in (lock.check, lock.extend, lock.release):
         with pytest.raises(LockError) as raised:
             report()

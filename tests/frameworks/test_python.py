@@ -73,7 +73,7 @@ def test_django(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     until(lambda: not server.has("user:ada"), "it is released")
 
 
-REPEATED = pytest.mark.test_all("in make test each worker class and each pool has a case here or in python/tests")
+REPEATED = pytest.mark.test_all("each worker class, each pool and each way to load has a case in make test")
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ REPEATED = pytest.mark.test_all("in make test each worker class and each pool ha
     [
         ("gevent", False),
         ("gthread", True),
-        *(pytest.param(worker, preload, marks=REPEATED) for worker, preload in [("gevent", True), ("gthread", False)]),
-        *(pytest.param("sync", preload, marks=REPEATED) for preload in (False, True)),
+        ("sync", True),
+        *(pytest.param(worker, worker == "gevent", marks=REPEATED) for worker in ("gevent", "gthread", "sync")),
     ],
 )
 def test_gunicorn(server: Server, env: dict[str, str], tmp_path: Path, worker: str, preload: bool) -> None:

@@ -87,6 +87,9 @@ def scraped(port: int) -> dict[str, list[tuple[dict[str, str], float]]]:
     parse = openmetrics.text_string_to_metric_families if kind == "application/openmetrics-text" else classic
     for family in parse(text):
         for sample in family.samples:
+            assert not sample.name.startswith("redlock_") or sample.name.endswith("_total") == (
+                family.type == "counter"
+            )
             found.setdefault(sample.name, []).append((sample.labels, sample.value))
     return found
 
