@@ -68,13 +68,13 @@ fn one_loss_of_data_where_clocks_do_not_agree() {
         &[
             "-- the nodes remember [0, 0, 0]",
             "A: begins",
+            "A: node 1 grants 1",
             "A: node 2 grants 1",
-            "A: node 3 grants 1",
             "A: wins with 1",
             "B: begins",
-            "B: node 1 grants 1",
-            "-- node 3 loses its data, and remembers 0",
             "B: node 3 grants 1",
+            "-- node 1 loses its data, and remembers 0",
+            "B: node 1 grants 1",
             "B: wins with 1",
         ],
     );
