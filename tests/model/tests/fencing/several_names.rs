@@ -27,6 +27,12 @@ fn two_sets_whose_keys_end_one_by_one() {
 }
 
 #[test]
+fn two_sets_of_names() {
+    assert_holds(&Sets { ends: Ends::Together, ..sets() }, 10_000);
+}
+
+#[test]
+#[ignore = "make test-all: almost a million states"]
 fn two_sets_of_names_that_nodes_remember_differently() {
     assert_holds(&Sets { first: vec![0, 1], ends: Ends::Together, ..sets() }, 100_000);
 }
