@@ -65,8 +65,8 @@ impl Model for Counter {
     type State = State;
     type Step = Step;
 
-    fn start(&self) -> State {
-        State::default()
+    fn starts(&self) -> Vec<State> {
+        vec![State::default()]
     }
 
     fn steps(&self, state: &State) -> Vec<(Step, State)> {

@@ -58,13 +58,12 @@
 //!   first fences are sorted, and states that differ by the order of their nodes can count as one.
 //!
 //! The acquires are finite in number and a fence is a proposal or one more than another, so there are finitely many states.
-//! The checker remembers a state by 64 bits; that two of three million states share them has odds of one in four million.
+//! The search remembers a state by 64 bits; that two of three million states share them has odds of one in four million.
 //!
 //! # Liveness
 //!
-//! The checker's *eventually* is blind to paths that meet again, so it is not used. Where no key ends and nothing is
-//! restored, every step uses up a message or ends an attempt, so all paths end, and it is enough that no state without a next
-//! step is without a winner ([`LIVE`]). Where keys end, attempts may take the lock from each other for as long as they like,
+//! Where no key ends and nothing is restored, every step uses up a message or ends an attempt, so all paths end, and it is
+//! enough that no state without a next step is without a winner ([`LIVE`]). Where keys end, attempts may take the lock from each other for as long as they like,
 //! and only chance separates them; but no state is a dead end. Whatever the nodes remember, a new attempt that is alone for
 //! its two rounds wins with any quorum whose keys have ended ([`Fencing::is_open`]), and what others have under way is used
 //! up sometime.
@@ -81,8 +80,8 @@ mod state;
 mod step;
 
 use redlock::testing::model::{self, Answer, Ask, Keys, Next, Part};
-use stateright::{Model, Property};
 
+use crate::search::{Model, Property};
 use state::{Attachment, Attempt};
 
 pub use rules::Mutant;
@@ -156,6 +155,8 @@ pub struct Fencing<const S: usize, const A: usize, const K: usize = 1> {
     pub gives_up: Option<Ask>,
     /// The rule that is broken.
     pub mutant: Option<Mutant>,
+    /// Whether states count as one that differ by the order of their nodes. A step then tells another node than before.
+    pub are_alike: bool,
 }
 
 impl<const S: usize, const A: usize, const K: usize> Default for Fencing<S, A, K> {
@@ -174,15 +175,16 @@ impl<const S: usize, const A: usize, const K: usize> Default for Fencing<S, A, K
             attachments: 0,
             gives_up: None,
             mutant: None,
+            are_alike: false,
         }
     }
 }
 
 impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> {
     type State = State<S, A, K>;
-    type Action = Step;
+    type Step = Step;
 
-    fn init_states(&self) -> Vec<Self::State> {
+    fn starts(&self) -> Vec<Self::State> {
         let next = |lists: Vec<[[u64; K]; S]>, place: usize| {
             let with = |list: [[u64; K]; S], fence: u64| {
                 let mut list = list;
@@ -197,7 +199,15 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
         sorted.map(|fences| State::new(fences, self.copies, self.losses)).collect()
     }
 
-    fn actions(&self, state: &Self::State, steps: &mut Vec<Step>) {
+    fn steps(&self, state: &Self::State) -> Vec<(Step, Self::State)> {
+        self.possible(state).into_iter().filter_map(|step| Some((step, self.after(state, step)?))).collect()
+    }
+}
+
+impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
+    /// What may happen now, also what changes nothing.
+    fn possible(&self, state: &State<S, A, K>) -> Vec<Step> {
+        let mut steps = Vec::new();
         let begun = state.attempts.iter().take_while(|attempt| attempt.began_after.is_some()).count();
         if begun < A {
             steps.push(Step::Begins(begun));
@@ -221,7 +231,7 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
                 steps.extend(self.verdicts(&parts, state.attempts[attempt].decided).into_iter().filter_map(step));
             }
         }
-        self.hands_over(state, steps);
+        self.hands_over(state, &mut steps);
         for (node, there) in state.nodes.iter().enumerate() {
             for (name, keys) in there.keys.iter().enumerate().filter(|_| self.ends != Ends::Never) {
                 let owners =
@@ -237,9 +247,11 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
                 steps.extend((0..largest).map(|left| Step::Loses(node, left)));
             }
         }
+        steps
     }
 
-    fn next_state(&self, before: &Self::State, step: Step) -> Option<Self::State> {
+    /// Where a step leads, if it changes anything.
+    fn after(&self, before: &State<S, A, K>, step: Step) -> Option<State<S, A, K>> {
         let mut state = before.clone();
         match step {
             Step::Begins(attempt) => state.attempts[attempt].began_after = Some(before.winners()),
@@ -282,10 +294,17 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
                 before.nodes.iter().zip(&state.nodes).flat_map(|(before, after)| before.keys.iter().zip(&after.keys));
             state.fell |= both.any(|(before, after)| after.fence < before.fence);
         }
-        (state != *before).then_some(state)
+        (state != *before).then(|| {
+            if self.are_alike {
+                state.nodes.sort_unstable();
+            }
+            state
+        })
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
+    /// All that is promised.
+    #[must_use]
+    pub fn properties(&self) -> Vec<Property<'_, Self>> {
         type Case<const S: usize, const A: usize, const K: usize> = fn(&Fencing<S, A, K>, &State<S, A, K>) -> bool;
         let cases: [(&'static str, Case<S, A, K>); 14] = [
             (UNIQUE, |model, state| model.all_rivals(state, |one, two| state.won(one) != state.won(two))),
@@ -306,7 +325,7 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
             (EXCLUDES, |model, state| state.losses < model.losses || !state.overlaps),
             (LIVE, |model, state| {
                 let may_stop = model.ends != Ends::Never || model.restores || state.winners() != 0;
-                may_stop || !model.next_states(state).is_empty()
+                may_stop || !model.steps(state).is_empty()
             }),
             (KEPT, |model, state| {
                 model.ends != Ends::Never || model.losses > 0 || (0..A).all(|attempt| model.is_kept(state, attempt))
@@ -319,11 +338,11 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
             }),
             (GIVEN_UP, |model, state| !state.revived && (0..A).all(|attempt| !model.is_left_behind(state, attempt))),
         ];
-        cases.into_iter().map(|(name, condition)| Property::always(name, condition)).collect()
+        let property =
+            |(name, holds): (_, Case<S, A, K>)| -> Property<Self> { (name, Box::new(move |state| holds(self, state))) };
+        cases.into_iter().map(property).collect()
     }
-}
 
-impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
     /// Whether two attempts have a name in common.
     fn are_neighbours(&self, one: usize, two: usize) -> bool {
         self.names[one].iter().any(|name| self.names[two].contains(name))

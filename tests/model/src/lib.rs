@@ -1,12 +1,11 @@
 //! Small models of lock protocols, in which every interleaving is looked at.
 //!
-//! A [`Model`] is a first state and the steps that lead from each state to others. [`search`] goes through every state
+//! A [`Model`] has first states, and the steps that lead from each state to others. [`search`] goes through every state
 //! that can be reached, the nearest ones first: it says how many there are, or shows the shortest way to a bad one.
 //!
-//! [`setnx`] is the protocol of the values that say when a lock ends. [`fencing`] is that of the library; it has so many
-//! states that [`stateright`] goes through them. [`semaphore`] is how the library makes several permits of it, and
-//! [`counter`] is how that cannot be done. [`sharing`] is how long owners share a lock on one node,
-//! and [`release`] is how a lock is released there without a script.
+//! [`setnx`] is the protocol of the values that say when a lock ends. [`fencing`] is that of the library. [`semaphore`] is
+//! how the library makes several permits of it, and [`counter`] is how that cannot be done. [`sharing`] is how long owners
+//! share a lock on one node, and [`release`] is how a lock is released there without a script.
 
 pub mod counter;
 pub mod fencing;
@@ -16,4 +15,4 @@ pub mod semaphore;
 pub mod setnx;
 pub mod sharing;
 
-pub use search::{Model, search};
+pub use search::{Model, Property, Way, broken, search};

@@ -124,12 +124,12 @@ impl Model for Release {
     type State = State;
     type Step = Step;
 
-    fn start(&self) -> State {
+    fn starts(&self) -> Vec<State> {
         let mut node = Node::new(1);
         let granted = node.execute(A, false, Timely::Acquire { ttl: SHORT, waits: false });
         assert!(matches!(granted, Answer::Granted(_)));
         let (phase, owner) = (Phase::Holds, Some(A));
-        State { node, owner, phase, told: 0, counted: None, deleted: false, wrong: false }
+        vec![State { node, owner, phase, told: 0, counted: None, deleted: false, wrong: false }]
     }
 
     fn steps(&self, state: &State) -> Vec<(Step, State)> {

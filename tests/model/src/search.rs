@@ -1,59 +1,95 @@
 //! Goes through every state of a model.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::fmt::Display;
 use std::hash::Hash;
-use std::rc::Rc;
 
 use ahash::RandomState;
 
 /// What can happen.
 pub trait Model {
     /// Everything there is to know at one moment.
-    type State: Clone + Eq + Hash;
-    /// What leads from one moment to the next, as a trace tells it.
-    type Step: Display;
+    type State: Hash;
+    /// What leads from one moment to the next.
+    type Step;
 
-    /// Where it begins.
-    fn start(&self) -> Self::State;
+    /// Where it may begin.
+    fn starts(&self) -> Vec<Self::State>;
 
     /// Every step that can be taken now, and where it leads.
     fn steps(&self, state: &Self::State) -> Vec<(Self::Step, Self::State)>;
 }
 
-/// Looks at every state that can be reached. Returns how many there are if all are `right`; else the shortest way to one
-/// that is not, a line for each step.
-pub fn search<M: Model>(model: &M, right: impl Fn(&M::State) -> bool) -> Result<usize, String> {
-    let start = Rc::new(model.start());
-    let mut seen = HashSet::<_, RandomState>::from_iter([Rc::clone(&start)]);
+/// What should be so in every state, with its name.
+pub type Property<'a, M> = (&'static str, Box<dyn Fn(&<M as Model>::State) -> bool + 'a>);
+
+/// A way to a state: where it begins, and then each step with the state that it leads to.
+pub type Way<M> = (<M as Model>::State, Vec<(<M as Model>::Step, <M as Model>::State)>);
+
+/// Looks at every state that can be reached, the nearest ones first, until so `many` of the properties are broken. Returns
+/// the shortest way to where each of these is, and how many states it has found.
+///
+/// A state is remembered by 64 bits of its hash.
+pub fn broken<M: Model>(
+    model: &M,
+    mut properties: Vec<Property<M>>,
+    many: usize,
+) -> (Vec<(&'static str, Way<M>)>, usize) {
+    let hash = RandomState::with_seeds(1, 2, 3, 4);
+    let mut seen = HashSet::<u64, RandomState>::default();
     // In the order in which they were found, which is that of their distance, with the place of the one before.
-    let mut found = vec![(start, 0)];
+    let mut found: Vec<(u64, Option<u32>)> = Vec::new();
+    let mut ahead = VecDeque::new();
+    let mut broken = Vec::new();
+    let mut find = |state, before, found: &mut Vec<_>, ahead: &mut VecDeque<_>| {
+        let known = hash.hash_one(&state);
+        if seen.insert(known) {
+            found.push((known, before));
+            ahead.push_back(state);
+        }
+    };
+    model.starts().into_iter().for_each(|state| find(state, None, &mut found, &mut ahead));
     let mut place = 0;
-    while place < found.len() {
-        let state = Rc::clone(&found[place].0);
-        if !right(&state) {
-            return Err(trace(model, &found, place));
-        }
-        for (_, next) in model.steps(&state) {
-            let next = Rc::new(next);
-            if seen.insert(Rc::clone(&next)) {
-                found.push((next, place));
+    while let Some(state) = ahead.pop_front() {
+        properties.retain(|(name, holds)| {
+            let is_broken = !holds(&state);
+            if is_broken {
+                broken.push((*name, way(model, &found, place, &hash)));
             }
+            !is_broken
+        });
+        if broken.len() >= many {
+            break;
         }
+        model.steps(&state).into_iter().for_each(|(_, next)| find(next, Some(place), &mut found, &mut ahead));
         place += 1;
     }
-    Ok(found.len())
+    (broken, found.len())
 }
 
-/// The steps that lead to the state at this place.
-fn trace<M: Model>(model: &M, found: &[(Rc<M::State>, usize)], mut place: usize) -> String {
-    let mut lines = Vec::new();
-    while place != 0 {
-        let (state, before) = &found[place];
-        let steps = model.steps(&found[*before].0);
-        lines.extend(steps.into_iter().find(|(_, next)| *next == **state).map(|(step, _)| step.to_string()));
-        place = *before;
+/// The way to the state at this place.
+fn way<M: Model>(model: &M, found: &[(u64, Option<u32>)], place: u32, hash: &RandomState) -> Way<M> {
+    let mut known = Vec::new();
+    let mut next = Some(place);
+    while let Some(place) = next {
+        let (state, before) = found[place as usize];
+        known.push(state);
+        next = before;
     }
-    lines.reverse();
-    lines.join("\n")
+    let first = known.pop();
+    let start = model.starts().into_iter().find(|state| Some(hash.hash_one(state)) == first).expect("where it began");
+    let mut taken: Vec<(M::Step, M::State)> = Vec::new();
+    while let Some(next) = known.pop() {
+        let steps = model.steps(taken.last().map_or(&start, |(_, state)| state));
+        taken.extend(steps.into_iter().find(|(_, state)| hash.hash_one(state) == next));
+    }
+    (start, taken)
+}
+
+/// Looks at every state that can be reached. Returns how many there are if all are `right`; else the shortest way to one
+/// that is not, a line for each step.
+pub fn search<M: Model<Step: Display>>(model: &M, right: impl Fn(&M::State) -> bool) -> Result<usize, String> {
+    let (mut broken, states) = broken(model, vec![("right", Box::new(right))], 1);
+    let Some((_, (_, steps))) = broken.pop() else { return Ok(states) };
+    Err(steps.iter().map(|(step, _)| step.to_string()).collect::<Vec<_>>().join("\n"))
 }

@@ -153,8 +153,8 @@ impl Model for Semaphore {
     type State = State;
     type Step = Step;
 
-    fn start(&self) -> State {
-        State::default()
+    fn starts(&self) -> Vec<State> {
+        vec![State::default()]
     }
 
     fn steps(&self, state: &State) -> Vec<(Step, State)> {

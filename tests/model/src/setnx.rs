@@ -272,9 +272,9 @@ impl<const N: usize> Model for Setnx<N> {
     type State = State<N>;
     type Step = Step;
 
-    fn start(&self) -> State<N> {
+    fn starts(&self) -> Vec<State<N>> {
         let key = self.left.map(|value| (value, false));
-        State { now: self.time.0, key, clients: [Client::Idle; N], releases: Vec::new() }
+        vec![State { now: self.time.0, key, clients: [Client::Idle; N], releases: Vec::new() }]
     }
 
     fn steps(&self, state: &State<N>) -> Vec<(Step, State<N>)> {

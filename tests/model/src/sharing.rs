@@ -146,16 +146,16 @@ impl Model for Sharing {
     type State = State;
     type Step = Step;
 
-    fn start(&self) -> State {
+    fn starts(&self) -> Vec<State> {
         let node = Node::new(BEGIN);
-        State {
+        vec![State {
             node: if self.another { node.with_another(LONG) } else { node },
             time: 0,
             moved: false,
             owners: [Owner::default(); TTLS.len()],
             alone: 0,
             wrong: false,
-        }
+        }]
     }
 
     fn steps(&self, state: &State) -> Vec<(Step, State)> {

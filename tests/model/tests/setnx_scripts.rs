@@ -91,7 +91,7 @@ fn the_model_is_what_the_scripts_do() {
     let config = ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(deeds in prop::collection::vec(deed(), 1..20))| {
         server.command(&["DEL", "lock"]);
-        let mut state = model.start();
+        let mut state = model.starts().remove(0);
         for deed in deeds {
             let (expected, answered) = perform(&deed, &mut state, &server);
             prop_assert_eq!(answered, expected, "{:?} at {}", deed, state.now());

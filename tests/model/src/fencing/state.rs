@@ -1,7 +1,6 @@
 //! Where everybody stands at one moment.
 
 use redlock::testing::model::{Keys, Part};
-use stateright::Representative;
 
 /// How many may attach one lock at once.
 pub const ATTACHMENTS_MOST: usize = 2;
@@ -150,14 +149,5 @@ impl<const A: usize, const K: usize> Node<A, K> {
             }
             self.places[attempt] = self.places.iter().max().map_or(1, |last| last + 1);
         }
-    }
-}
-
-impl<const S: usize, const A: usize, const K: usize> Representative for State<S, A, K> {
-    /// The same with its nodes in order.
-    fn representative(&self) -> Self {
-        let mut state = self.clone();
-        state.nodes.sort_unstable();
-        state
     }
 }

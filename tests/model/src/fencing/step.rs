@@ -1,9 +1,9 @@
 //! What can happen, and how it is told.
 
 use redlock::testing::model::Part;
-use stateright::Path;
 
 use super::{Fencing, State};
+use crate::search::Way;
 
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,13 +75,12 @@ pub enum Message {
 #[must_use]
 pub fn tell<const S: usize, const A: usize, const K: usize>(
     model: &Fencing<S, A, K>,
-    path: Path<State<S, A, K>, Step>,
+    (start, taken): &Way<Fencing<S, A, K>>,
 ) -> String {
-    let way = path.into_vec();
-    let of_name = |name: usize| way[0].0.nodes.map(|node| node.keys[name].fence);
+    let of_name = |name: usize| start.nodes.map(|node| node.keys[name].fence);
     let of_names = |name: usize| format!("{} {:?}", letter(name), of_name(name));
     let fences = if K == 1 { format!("{:?}", of_name(0)) } else { (0..K).map(of_names).collect::<Vec<_>>().join(", ") };
-    let steps = way.windows(2).filter_map(|pair| Some(line(model, &pair[1].0, pair[0].1?)));
+    let steps = taken.iter().map(|(step, after)| line(model, after, *step));
     [format!("-- the nodes remember {fences}")].into_iter().chain(steps).collect::<Vec<_>>().join("\n")
 }
 

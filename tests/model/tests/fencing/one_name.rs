@@ -29,6 +29,7 @@ fn three_attempts() {
 }
 
 #[test]
+#[ignore = "make test-all: more than a million states"]
 fn two_attempts_on_five_nodes() {
     let model = Fencing::<5, 2> { proposals: vec![1], first: vec![0], restores: false, ..Fencing::default() };
     assert_holds(&model, 300_000);
@@ -68,13 +69,13 @@ fn one_loss_of_data_where_clocks_do_not_agree() {
         &[
             "-- the nodes remember [0, 0, 0]",
             "A: begins",
+            "A: node 1 grants 1",
             "A: node 2 grants 1",
-            "A: node 3 grants 1",
             "A: wins with 1",
             "B: begins",
-            "B: node 1 grants 1",
-            "-- node 3 loses its data, and remembers 0",
             "B: node 3 grants 1",
+            "-- node 1 loses its data, and remembers 0",
+            "B: node 1 grants 1",
             "B: wins with 1",
         ],
     );

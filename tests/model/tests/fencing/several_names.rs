@@ -27,6 +27,12 @@ fn two_sets_whose_keys_end_one_by_one() {
 }
 
 #[test]
+fn two_sets_of_names() {
+    assert_holds(&Sets { ends: Ends::Together, ..sets() }, 10_000);
+}
+
+#[test]
+#[ignore = "make test-all: almost a million states"]
 fn two_sets_of_names_that_nodes_remember_differently() {
     assert_holds(&Sets { first: vec![0, 1], ends: Ends::Together, ..sets() }, 100_000);
 }
@@ -83,13 +89,13 @@ fn a_fence_above_one_floor_alone_comes_twice() {
         &[
             "-- the nodes remember a [0, 0, 0], b [0, 0, 0]",
             "A: begins, for b",
-            "A: node 1 grants 1",
-            "A: node 3 grants 1",
-            "A: wins with 1",
             "B: begins, for ab",
-            "B: node 2 grants 1",
-            "-- the key b on node 3 ends",
+            "A: node 1 grants 1",
+            "A: node 2 grants 1",
+            "A: wins with 1",
             "B: node 3 grants 1",
+            "-- the key b on node 1 ends",
+            "B: node 1 grants 1",
             "B: wins with 1",
         ],
     );
@@ -106,10 +112,10 @@ fn what_is_free_is_not_all() {
             "A: begins, for b",
             "B: begins, for ab",
             "A: node 1 grants 1",
-            "A: node 3 grants 1",
+            "A: node 2 grants 1",
             "A: wins with 1",
             "B: node 1 grants 2",
-            "B: node 3 grants 2",
+            "B: node 2 grants 2",
             "B: wins with 2",
         ],
     );
