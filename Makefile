@@ -29,12 +29,13 @@ TIMES := $(STEP) --times $(if $(STRICT),--strict) --budget
 PARALLEL := -n 8 --dist worksteal
 PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
 # Each worker collects for itself, which takes longer than a few test cases do.
-PYTEST_FEW := $(subst -n 12,-n 6,$(PYTEST))
+PYTEST_FEW := $(subst -n 8,-n 4,$(PYTEST))
 SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos mutants setup frameworks/test_python.py frameworks/test_page.py)
 # The most telling test cases, which also run on a cluster and behind sentinels.
 TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed \
 	test_hand_over.py::test_a_lock_is_handed_over)
 THREADS := RUST_TEST_THREADS=12
+LINTS = 'lints, types and documentation' 'make --no-print-directory --silent lint'
 
 # Everything is always built together: another choice would give dependencies other features and build them again.
 CARGO := cargo build --locked --workspace --lib --bins --examples
@@ -172,15 +173,14 @@ test: ## develop: Run what must pass before each change: formatting, lints, type
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
-	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --silent --jobs 2 lint
-	$(STEP) 'tests in Rust' --show -- env $(THREADS) cargo test --locked --workspace --no-fail-fast
+	$(STEP) 'tests in Rust' --show --beside $(LINTS) -- env $(THREADS) cargo test --locked --workspace --no-fail-fast
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
 	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
 	$(STEP) 'tests over all languages' --show -- $(PYTEST) $(SUITES)
 	$(STEP) 'a cluster' --show -- $(PYTEST_FEW) $(TELLING) --topology cluster
 	$(STEP) 'sentinels' --show -- $(PYTEST_FEW) $(TELLING) --topology sentinel
-	$(STEP) 'chaos' --show -- $(BIN)/python tests chaos.chaos --seconds 30 --seed 1
-	$(STEP) 'a planted fault of the engine' --about 90 -- $(BIN)/python tests mutants.planted --sample
+	$(STEP) 'chaos' --show --beside 'a planted fault of the engine' '$(BIN)/python tests mutants.planted --sample' -- \
+		$(BIN)/python tests chaos.chaos --seconds 30 --seed 1
 	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)
 	$(TIMES) 900
 
@@ -212,8 +212,7 @@ test-all: ## long: Run every test there is, those that `make test` leaves out in
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
-	$(STEP) 'lints, types and documentation' -- $(MAKE) --no-print-directory --silent --jobs 2 lint
-	$(STEP) 'tests in Rust' --show -- env $(THREADS) cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
+	$(STEP) 'tests in Rust' --show --beside $(LINTS) -- env $(THREADS) cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
 	$(STEP) 'planted faults of the engine' --show -- $(BIN)/python tests mutants.planted
 	$(STEP) 'each feature alone' --show -- $(MAKE) --no-print-directory --silent features
 	$(STEP) 'model and simulation' --show -- cargo test --locked --release --no-fail-fast $(addprefix --package redlock-,model simulation) -- --include-ignored
@@ -266,7 +265,8 @@ interop: ## long: Share locks with other libraries, and write down which of them
 	$(BIN)/python tests/peers/compatibility.py
 	git diff --exit-code --stat -- core/docs/compatibility.md tests/peers/seen.json
 
-lint: lint-rust lint-others ## develop: Check formatting, lints, types, documentation and generated files
+# Cargo's own come last: while it compiles for one of its commands, no other one begins.
+lint: lint-others lint-rust ## develop: Check formatting, lints, types, documentation and generated files
 
 # What the engine depends on is also in the lock files of other workspaces. One with a crate that this machine has never
 # heard of is left out.

@@ -2,11 +2,13 @@
 
     step.py "building the packages" --about 100 -- cargo build
     step.py "unit tests" --show -- cargo test
+    step.py "unit tests" --show --beside "lints" "cargo clippy" -- cargo test
     step.py --times --budget 900 --strict
 
 The output goes to a file below `target/steps`, of which a failure prints the end. `--show` lets it through.
-`--times` prints the seconds of every step since it was last printed, and the budget of all of them together. With
-`--strict` it fails if they took half as long again.
+`--beside` is another step, by a command of the shell, for the processor's time that this one leaves.
+`--times` prints the seconds of every step since it was last printed, and of all of them together beside their budget.
+With `--strict` it fails if they took half as long again.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ def main() -> int:
     parser.add_argument("title", nargs="?", help="what the step does")
     parser.add_argument("--about", type=int, help="how many seconds it takes the first time")
     parser.add_argument("--show", action="store_true", help="let its output through")
+    parser.add_argument("--beside", nargs=2, metavar=("TITLE", "COMMAND"), help="another step, on what time is left")
     parser.add_argument("--times", action="store_true", help="print the seconds of all steps, and forget them")
     parser.add_argument("--budget", type=int, default=0, help="how many seconds all steps may take together")
     parser.add_argument("--strict", action="store_true", help="fail if they take half as long again")
@@ -50,13 +53,20 @@ def main() -> int:
     STEPS.mkdir(parents=True, exist_ok=True)
     if args.times:
         return int(print_times(args.budget) > OVERRUN * args.budget and args.strict)
+    beside = start_beside(*args.beside) if args.beside else None
     begun = time.monotonic()
     status = subprocess.run(command, check=False).returncode if args.show else quiet(args.title, args.about, command)
     took = time.monotonic() - begun
     if took >= NOTICED_S:
         with TIMES.open("a", encoding="utf-8") as times:
-            times.write(f"{took:.0f}\t{args.title}\n")
-    return status
+            times.write(f"{begun:.0f}\t{took:.0f}\t{args.title}\n")
+    other = beside.wait() if beside else 0
+    return status or other
+
+
+def start_beside(title: str, command: str) -> subprocess.Popen[bytes]:
+    """Starts another step, which runs while this one waits."""
+    return subprocess.Popen(["nice", "-n", "19", sys.executable, __file__, title, "--", "sh", "-c", command])
 
 
 def quiet(title: str, about: int | None, command: list[str]) -> int:
@@ -99,12 +109,13 @@ def watch(running: subprocess.Popen[bytes], title: str, log: Path, out: TextIO =
 
 
 def print_times(budget: int) -> int:
-    """Prints the seconds of every step in one line; returns their sum."""
+    """Prints the seconds of every step in one line; returns those of all together."""
     lines = TIMES.read_text(encoding="utf-8").splitlines() if TIMES.exists() else []
     TIMES.unlink(missing_ok=True)
-    steps = [line.split("\t") for line in lines]
-    whole = sum(int(seconds) for seconds, _ in steps)
-    print(f"{whole} s of {budget}: " + ", ".join(f"{title} {seconds}" for seconds, title in steps))
+    steps = sorted((int(begun), int(took), title) for begun, took, title in (line.split("\t") for line in lines))
+    # Steps may run beside each other.
+    whole = max((begun + took for begun, took, _ in steps), default=0) - min((begun for begun, *_ in steps), default=0)
+    print(f"{whole} s of {budget}: " + ", ".join(f"{title} {took}" for _, took, title in steps))
     return whole
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 TESTS = Path(__file__).resolve().parents[1]
+SETPRIV = shutil.which("setpriv")
 
 
 def python(module: str, *options: str) -> list[str]:
@@ -43,10 +45,14 @@ def start(
 
 
 def dying(command: Sequence[str]) -> Sequence[str]:
-    """Returns a command that is killed when the thread that starts it ends (Linux), without the cost of a fork."""
+    """Returns a command that is killed when the thread that starts it ends, without the cost of a fork.
+
+    That needs setpriv, as every Linux with util-linux has it.
+    """
+    if not SETPRIV:
+        return command
     # Its parent may end before it asks for the signal.
-    begin = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
-    return [*begin, *command] if sys.platform == "linux" else command
+    return [SETPRIV, "--pdeathsig", "KILL", "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid()), *command]
 
 
 def die_with_parent() -> Callable[[], None] | None:
