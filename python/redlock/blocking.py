@@ -436,7 +436,7 @@ class Redlock(OnlyWith, _native.Client):
         >>> import redlock
         >>> client = redlock.Redlock("memory://free")
         >>> with client.lock("page"):
-        ...     client.wait_free("page", timeout=0.01)
+        ...     client.wait_free("page", timeout=0.1)
         False
         >>> client.wait_free("page")
         True

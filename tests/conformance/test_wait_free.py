@@ -74,8 +74,14 @@ def test_a_wait_that_ends_otherwise(
     with pytest.raises(LockError) as ended:
         waiting.result()
     assert ended.value.code == "closed"
+    own_nodes[0].freeze()
+    own_nodes[1].freeze()
+    client = drivers.start(face).client(own_nodes.urls)
+    with pytest.raises(LockError) as ended:
+        client.wait_free(name, timeout_ms=50)
+    assert {(node, "no answer within 50ms") for node in own_nodes.urls[:2]} <= set(ended.value.nodes)
     own_nodes[0].kill()
     own_nodes[1].kill()
     with pytest.raises(LockError) as ended:
-        drivers.start(face).client(own_nodes.urls).wait_free(name)
+        client.wait_free(name)
     assert ended.value.code == "unavailable"

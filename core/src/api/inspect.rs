@@ -22,7 +22,7 @@ use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 use crate::sys::future::join_all;
-use crate::transport::failure::Failure;
+use crate::transport::failure::{Failure, in_millis};
 
 /// A lock and what its nodes show of it together; see [`Redlock::inspect`](crate::Redlock::inspect).
 ///
@@ -201,9 +201,9 @@ fn is_decided(context: &LockContext, answers: &[Answer]) -> bool {
     quorum::is_locked(&presences(context, answers)).is_some()
 }
 
-/// Returns the error of a call that ended before any node answered.
-pub(crate) fn unanswered(context: &LockContext) -> Error {
-    let silent = Err(Failure::Silent(context.spec.settings.node_timeout));
+/// Returns the error of a call that ended `within` its timeout, before a quorum answered.
+pub(crate) fn unanswered(context: &LockContext, within: Duration) -> Error {
+    let silent = Err(Failure::Silent(in_millis(within.min(context.spec.settings.node_timeout))));
     unknown(context, &vec![silent; context.set().members.len()])
 }
 

@@ -101,14 +101,15 @@ pub(crate) async fn wait_free(context: LockContext, timeout: Option<Duration>) -
 
 async fn until_free(context: &LockContext, limit: Moment, looks_until: Moment) -> Result<bool, Error> {
     let clock = &context.process.clock;
+    let began = clock.now();
     // The first look has to be answered.
-    let (mut away_until, mut is_known) = (clock.now(), false);
+    let (mut away_until, mut is_known) = (began, false);
     loop {
         let mut watch = FreeWatch::new(context);
         while !context.has_moved(&watch.connections) {
             let Some(look) = clock.timeout_at(looks_until, pin!(watch.look())).await else {
                 // The timeout has cut it short.
-                return if is_known { Ok(false) } else { Err(inspect::unanswered(context)) };
+                return if is_known { Ok(false) } else { Err(inspect::unanswered(context, limit.since(began))) };
             };
             is_known = look.is_ok();
             let ttl_left = match look {
