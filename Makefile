@@ -17,7 +17,8 @@ unexport PYTHONDONTWRITEBYTECODE
 export HYPOTHESIS_NO_PLUGINS := 1
 
 BIN := $(CURDIR)/.venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python compiles what it imports, which is a part of what is installed.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 NPM := npm ci --no-audit --no-fund --loglevel error
 
 # A step says what it does and how long that takes. Its output is shown if it fails.
@@ -26,10 +27,10 @@ STEP := @python3 tests/setup/step.py
 TIMES := $(STEP) --times $(if $(STRICT),--strict) --budget
 
 # Tests mostly wait for servers and drivers, so two cores have time for many of them.
-PARALLEL := -n 8 --dist worksteal
+PARALLEL := -n 12 --dist worksteal
 PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
 # Each worker collects for itself, which takes longer than a few test cases do.
-PYTEST_FEW := $(subst -n 8,-n 4,$(PYTEST))
+PYTEST_FEW := $(subst -n 12,-n 4,$(PYTEST))
 SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos mutants setup frameworks/test_python.py frameworks/test_page.py)
 # The most telling test cases, which also run on a cluster and behind sentinels.
 TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed \
@@ -177,8 +178,8 @@ test: ## develop: Run what must pass before each change: formatting, lints, type
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
 	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
 	$(STEP) 'tests over all languages' --show -- $(PYTEST) $(SUITES)
-	$(STEP) 'a cluster' --show -- $(PYTEST_FEW) $(TELLING) --topology cluster
-	$(STEP) 'sentinels' --show -- $(PYTEST_FEW) $(TELLING) --topology sentinel
+	$(STEP) 'a cluster' --show --beside 'sentinels' '$(PYTEST_FEW) $(TELLING) --topology sentinel' -- \
+		$(PYTEST_FEW) $(TELLING) --topology cluster
 	$(STEP) 'chaos' --show --beside 'a planted fault of the engine' '$(BIN)/python tests mutants.planted --sample' -- \
 		$(BIN)/python tests chaos.chaos --seconds 30 --seed 1
 	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)

@@ -62,11 +62,11 @@
 //!
 //! # Liveness
 //!
-//! Where no key ends and nothing is restored, every step uses up a message or ends an attempt, so all paths end, and it is
-//! enough that no state without a next step is without a winner ([`LIVE`]). Where keys end, attempts may take the lock from each other for as long as they like,
-//! and only chance separates them; but no state is a dead end. Whatever the nodes remember, a new attempt that is alone for
-//! its two rounds wins with any quorum whose keys have ended ([`Fencing::is_open`]), and what others have under way is used
-//! up sometime.
+//! Where no key ends and nothing is restored, every step uses up a message or ends an attempt, so all paths end, and it
+//! is enough that no state without a next step is without a winner ([`LIVE`]). Where keys end, attempts may take the
+//! lock from each other for as long as they like, and only chance separates them; but no state is a dead end. Whatever
+//! the nodes remember, a new attempt that is alone for its two rounds wins with any quorum whose keys have ended
+//! ([`Fencing::is_open`]), and what others have under way is used up sometime.
 //!
 //! # One loss of data
 //!
