@@ -9,12 +9,10 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -89,17 +87,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="another driver for a face; it is started with `--face FACE` behind the command",
     )
     group.addoption("--random", type=int, metavar="RUNS", help="so many runs of random operations, others each time")
-    group.addoption(
-        "--known-failures",
-        type=Path,
-        default=Path(__file__).parent / "known_failures.toml",
-        help="another list of them",
-    )
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what the options cannot test, chooses the cases of this tier, and marks known failures.
+    """Leaves out what the options cannot test, and chooses the cases of this tier.
 
     It comes last, so that each story keeps a case of those that `-k` selects.
     """
@@ -122,12 +114,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = set(items) - set(chosen)
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = chosen
-    known = tomllib.loads(config.getoption("--known-failures").read_text(encoding="utf-8"))["failure"]
-    for item in items:
-        for failure in known:
-            # In ids, brackets are not a pattern.
-            if fnmatchcase(item.nodeid.rpartition("/")[2], failure["story"].replace("[", "[[]")):
-                item.add_marker(pytest.mark.xfail(reason=failure["reason"], strict=True))
 
 
 def tier(items: Sequence[pytest.Item]) -> list[pytest.Item]:
