@@ -135,6 +135,8 @@ class Programs:
         self.mark = uuid.uuid4().hex
         # The system counts it in hundredths.
         self._began = time.time() - 1
+        self._before = set(psutil.pids())
+        """Processes that were there before, of which there may be hundreds."""
         self.sessions: set[int] = set()
         """The sessions of what was started, each of which has one of its own."""
         self._started: list[Running] = []
@@ -195,7 +197,8 @@ class Programs:
 
     def alive(self, but: Sequence[int] = ()) -> list[psutil.Process]:
         """All processes of the test case that are alive, but those."""
-        return [each for each in psutil.process_iter() if each.pid not in but and self._is_ours(each)]
+        found = (self._ours(pid) for pid in set(psutil.pids()) - self._before - set(but))
+        return [process for process in found if process]
 
     def only(self, *processes: int) -> bool:
         """Whether no process of the test case is alive but those."""
@@ -221,12 +224,13 @@ class Programs:
                     each.kill()
             raise AssertionError(f"left behind: {left}") from None
 
-    def _is_ours(self, process: psutil.Process) -> bool:
+    def _ours(self, pid: int) -> psutil.Process | None:
         try:
-            return self._has_mark(process) and process.status() != psutil.STATUS_ZOMBIE
+            process = psutil.Process(pid)
+            return process if self._has_mark(process) and process.status() != psutil.STATUS_ZOMBIE else None
         except (psutil.Error, ProcessLookupError, PermissionError):
             # It has ended, or is another user's.
-            return False
+            return None
 
     def _has_mark(self, process: psutil.Process) -> bool:
         # A keeper has no environment, and macOS shows nobody that of its own programs, such as shells.
