@@ -202,7 +202,8 @@ DENY := $(or $(shell command -v cargo-deny),$(wildcard target/tools/bin/cargo-de
 # What fits into the time of the gate, besides `make test`.
 gate: test
 	@rm -f target/steps/times.txt
-	$(STEP) 'every case of what is promised' --show -- $(PYTEST) --all --take-turns $(addprefix tests/conformance/test_,pairs.py loss.py restart.py quorum.py)
+	$(STEP) 'every case of what is promised, the demo and the benchmark' --show -- $(PYTEST) --all --take-turns \
+		$(addprefix tests/conformance/test_,pairs.py loss.py restart.py quorum.py) tests/chaos/test_demo.py tests/bench/test_bench.py
 	$(STEP) 'chaos in a cluster' --show -- $(BIN)/python tests chaos.chaos --cluster --seconds 30 --seed 1
 	$(STEP) 'chaos with sentinels' --show -- $(BIN)/python tests chaos.chaos --sentinel --seconds 30 --seed 1
 	$(if $(and $(ADVISORIES),$(DENY)),$(STEP) 'advisories' -- $(DENY) --locked --offline check advisories)

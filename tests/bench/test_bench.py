@@ -19,16 +19,10 @@ from bench.workload import READERS, SEMAPHORE, WORKLOADS
 from support.process import python
 
 
+@pytest.mark.test_all("it runs each workload, which no promise is about")
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(
-    "only",
-    [
-        {"python-sync"},
-        pytest.param({"python-sync", "node"}, marks=pytest.mark.test_all("a second subject takes twice as long")),
-    ],
-    ids=["one", "two"],
-)
-def test_every_workload_gives_figures(tmp_path: Path, only: set[str]) -> None:
+def test_every_workload_gives_figures(tmp_path: Path) -> None:
+    only = {"python-sync", "node"}
     command = [*python("bench.bench"), "--smoke", "--only", ",".join(sorted(only)), "--out", str(tmp_path)]
     # The figures do not matter here.
     command += ["--programs", str(TARGET / "debug")]
