@@ -91,7 +91,7 @@ pub(crate) async fn wait_free(context: LockContext, timeout: Option<Duration>) -
             biased;
             () = sender.closed() => return,
             error = end_of(&context) => Err(error),
-            free = until_free(&context, limit, looks_until) => free,
+            free = until_free(&context, began, limit, looks_until) => free,
             never = own_hold::warn(&context, began) => match never {},
         };
         drop(sender.send(free));
@@ -99,9 +99,8 @@ pub(crate) async fn wait_free(context: LockContext, timeout: Option<Duration>) -
     receiver.await.map_err(|_| Error::panicked())?
 }
 
-async fn until_free(context: &LockContext, limit: Moment, looks_until: Moment) -> Result<bool, Error> {
+async fn until_free(context: &LockContext, began: Moment, limit: Moment, looks_until: Moment) -> Result<bool, Error> {
     let clock = &context.process.clock;
-    let began = clock.now();
     // The first look has to be answered.
     let (mut away_until, mut is_known) = (began, false);
     loop {

@@ -81,6 +81,15 @@ fn stage() -> (Server, Proxy) {
     (server, proxy)
 }
 
+/// Two more servers, and a client of all three.
+fn among_three(proxy: &Proxy) -> ([Server; 2], blocking::Redlock) {
+    let others = [Server::start(), Server::start()];
+    let nodes = [others[0].url(), proxy.url(), others[1].url()];
+    let redlock = blocking::Redlock::builder().nodes(nodes).ttl(Duration::from_secs(60)).build().unwrap();
+    connect_to_all_blocking(&redlock);
+    (others, redlock)
+}
+
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
@@ -181,9 +190,7 @@ fn after_a_blocking_call_that_nobody_drives_any_more() {
         return;
     }
     let (slow, proxy) = stage();
-    let others = harness::cluster(2);
-    let redlock = blocking::Redlock::new([others[0].url(), proxy.url(), others[1].url()]).unwrap();
-    connect_to_all_blocking(&redlock);
+    let (others, redlock) = among_three(&proxy);
     proxy.hold_connection(0);
     let guard = redlock.lock("undriven").acquire().unwrap();
     eventually("the acquire waits at the slow node", || proxy.requests_waiting() > 0);
@@ -199,10 +206,7 @@ fn a_release_in_another_place_needs_no_answer_from_there() {
         return;
     }
     let (late, proxy) = stage();
-    let others = harness::cluster(2);
-    let nodes = [others[0].url(), proxy.url(), others[1].url()];
-    let redlock = blocking::Redlock::builder().nodes(nodes).ttl(Duration::from_secs(60)).build().unwrap();
-    connect_to_all_blocking(&redlock);
+    let (others, redlock) = among_three(&proxy);
     proxy.hold_replies();
     let guard = redlock.lock("elsewhere").node_timeout(Duration::from_secs(10)).acquire().unwrap();
     eventually("the late node has granted too", || late.get("elsewhere").is_some());
@@ -223,10 +227,7 @@ fn a_release_ahead_of_its_acquire_is_not_confirmed_by_nothing() {
         return;
     }
     let (late, proxy) = stage();
-    let others = harness::cluster(2);
-    let nodes = [others[0].url(), proxy.url(), others[1].url()];
-    let redlock = blocking::Redlock::builder().nodes(nodes).ttl(Duration::from_secs(60)).build().unwrap();
-    connect_to_all_blocking(&redlock);
+    let (others, redlock) = among_three(&proxy);
     proxy.hold_replies();
     let guard = redlock.lock("unsure").node_timeout(Duration::from_secs(2)).acquire().unwrap();
     eventually("the late node has granted too", || late.get("unsure").is_some());
@@ -247,13 +248,10 @@ fn after_a_blocking_release_that_was_lost_on_the_way() {
         return;
     }
     let (slow, proxy) = stage();
-    let others = harness::cluster(2);
-    let nodes = [others[0].url(), proxy.url(), others[1].url()];
-    let redlock = blocking::Redlock::builder().nodes(&nodes[..]).ttl(Duration::from_secs(60)).build().unwrap();
-    connect_to_all_blocking(&redlock);
+    let (_others, redlock) = among_three(&proxy);
     let guard = redlock.lock("lost").acquire().unwrap();
     // Also hears the answers that the acquire did not wait for.
-    eventually("all nodes have granted", || redlock.inspect("lost").unwrap().holders == nodes.len());
+    eventually("all nodes have granted", || redlock.inspect("lost").unwrap().holders == 3);
     proxy.hold_requests();
     let waiting = proxy.requests_waiting();
     guard.release().unwrap();

@@ -80,13 +80,18 @@ fn waits(servers: &[Server]) {
     eventually("all nodes have denied it", || servers.iter().all(|server| told(server) == told_of_each(server)));
 }
 
-/// The connections over which somebody waits.
-fn waiting_connections(server: &Server) -> Vec<String> {
+/// The connections on which the server tells of changes and whose last command begins with this, by their ids.
+fn told_connections(server: &Server, command: &str) -> Vec<String> {
     let list: String = from_redis_value(server.command(&["CLIENT", "LIST"])).unwrap();
     let field = |line: &str, name: &str| line.split(' ').find_map(|word| word.strip_prefix(name).map(str::to_owned));
-    let waits =
-        |line: &&str| field(line, "flags=").unwrap().contains('t') && field(line, "cmd=").unwrap().starts_with("eval");
-    list.lines().filter(waits).map(|line| field(line, "id=").unwrap()).collect()
+    let is_told =
+        |line: &&str| field(line, "flags=").unwrap().contains('t') && field(line, "cmd=").unwrap().starts_with(command);
+    list.lines().filter(is_told).map(|line| field(line, "id=").unwrap()).collect()
+}
+
+/// The connections over which somebody waits.
+fn waiting_connections(server: &Server) -> Vec<String> {
+    told_connections(server, "eval")
 }
 
 /// Begins a call, which takes its place in line at once.
@@ -105,6 +110,15 @@ fn front(servers: &[Server], lock: Lock) -> Call {
     let call = tokio::spawn(lock.into_future());
     waits(servers);
     call
+}
+
+/// So many servers on which somebody else has the lock, a client, and a call that waits in front.
+fn waited_for(nodes: usize) -> (Vec<Server>, Redlock, Call) {
+    let servers = cluster(nodes);
+    let redlock = client(urls(&servers));
+    take(&servers);
+    let waiter = front(&servers, redlock.lock(NAME));
+    (servers, redlock, waiter)
 }
 
 /// What `call` comes to.
@@ -138,10 +152,7 @@ async fn a_call_is_counted_from_its_second_attempt_on() {
 /// A minority that is free is no reason to ask for the lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quorum_that_becomes_free_wakes_the_waiter() {
-    let servers = cluster(5);
-    let redlock = client(urls(&servers));
-    take(&servers);
-    let waiter = front(&servers, redlock.lock(NAME));
+    let (servers, _client, waiter) = waited_for(5);
     for server in &servers[..2] {
         let before = asked(&servers);
         server.command(&["DEL", NAME]);
@@ -209,10 +220,7 @@ async fn a_change_that_nothing_tells_of_is_noticed_soon_enough() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_connection_was_closed_hears_of_the_release() {
     for nodes in [1, 5] {
-        let servers = cluster(nodes);
-        let redlock = client(urls(&servers));
-        take(&servers);
-        let waiter = front(&servers, redlock.lock(NAME));
+        let (servers, _client, waiter) = waited_for(nodes);
         for server in &servers {
             let [before] = &waiting_connections(server)[..] else { panic!("one connection waits") };
             server.command(&["CLIENT", "KILL", "ID", before]);
@@ -229,10 +237,7 @@ async fn a_waiter_whose_connection_was_closed_hears_of_the_release() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_while_the_connection_was_away_is_noticed() {
     for nodes in [1, 5] {
-        let servers = cluster(nodes);
-        let redlock = client(urls(&servers));
-        take(&servers);
-        let waiter = front(&servers, redlock.lock(NAME));
+        let (servers, _client, waiter) = waited_for(nodes);
         for server in &servers {
             // In one step, so that it can not be back before.
             let mut both = redis::pipe();
@@ -271,10 +276,7 @@ async fn a_release_while_nodes_could_not_be_reached_is_noticed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_outlives_a_restart_without_data() {
     for nodes in [1, 5] {
-        let servers = cluster(nodes);
-        let redlock = client(urls(&servers));
-        take(&servers);
-        let waiter = front(&servers, redlock.lock(NAME));
+        let (servers, _client, waiter) = waited_for(nodes);
         servers.iter().for_each(Server::restart);
         within(BACKSTOP, "nothing is left of the lock", waiter).await.release().await.unwrap();
     }
@@ -351,10 +353,8 @@ async fn a_change_between_the_denial_and_the_sleep_is_not_missed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_of_one_process_are_served_in_the_order_of_their_arrival() {
     for nodes in [1, 5] {
-        let servers = cluster(nodes);
-        let redlock = client(urls(&servers));
-        take(&servers);
-        let mut calls = vec![front(&servers, redlock.lock(NAME))];
+        let (servers, redlock, first) = waited_for(nodes);
+        let mut calls = vec![first];
         for _ in 1..50 {
             calls.push(begin(redlock.lock(NAME)).await);
         }
@@ -378,10 +378,7 @@ async fn waiters_of_one_process_are_served_in_the_order_of_their_arrival() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_in_line_keeps_its_own_timeout_and_says_what_the_front_has_seen() {
     for nodes in [1, 5] {
-        let servers = cluster(nodes);
-        let redlock = client(urls(&servers));
-        take(&servers);
-        let first = front(&servers, redlock.lock(NAME));
+        let (servers, redlock, first) = waited_for(nodes);
         let start = Instant::now();
         let mut calls = Vec::new();
         for timeout in [100, 500, 300].map(Duration::from_millis) {
@@ -405,10 +402,7 @@ async fn a_waiter_in_line_keeps_its_own_timeout_and_says_what_the_front_has_seen
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_try_passes_by_those_who_wait() {
-    let servers = [Server::start()];
-    let redlock = client(urls(&servers));
-    take(&servers);
-    let first = front(&servers, redlock.lock(NAME));
+    let (servers, redlock, first) = waited_for(1);
     let before = asked(&servers);
     assert!(redlock.lock(NAME).try_acquire().await.unwrap().is_none());
     // The one in front may have asked as well.
@@ -488,10 +482,7 @@ async fn keys_that_are_deleted_by_hand_while_this_process_holds_them_are_noticed
 /// One after another in one process, each behind its own: nobody asks the servers for what this process knows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_behind_its_own_process_asks_nothing() {
-    let servers = [Server::start()];
-    let redlock = client(urls(&servers));
-    take(&servers);
-    let first = front(&servers, redlock.lock(NAME));
+    let (servers, redlock, first) = waited_for(1);
     let second = begin(redlock.lock(NAME)).await;
     all(&servers, &["DEL", NAME]);
     let guard = within(Duration::ZERO, "it is free", first).await;
@@ -503,14 +494,6 @@ async fn a_waiter_behind_its_own_process_asks_nothing() {
     });
     guard.release().await.unwrap();
     within(Duration::ZERO, "told by its own process", second).await.release().await.unwrap();
-}
-
-/// The connections on which the server tells of changes, by their ids.
-fn tracked(server: &Server) -> Vec<String> {
-    let list: String = from_redis_value(server.command(&["CLIENT", "LIST"])).unwrap();
-    let field = |line: &str, name: &str| line.split(' ').find_map(|field| field.strip_prefix(name)).map(str::to_owned);
-    let is_tracked = |line: &&str| field(line, "flags=").is_some_and(|flags| flags.contains('t'));
-    list.lines().filter(is_tracked).filter_map(|line| field(line, "id=")).collect()
 }
 
 /// A connection goes after the second miss in a row, and one attempt is one miss.
@@ -525,7 +508,7 @@ async fn a_node_that_answers_a_waiter_late_once_keeps_its_connection() {
     let call = tokio::spawn(nodes(proxy.url()).lock(NAME).into_future());
     // Tracking begins while the connection is set up, and a server that is late then is given up at once.
     waits(&servers);
-    let before = tracked(server);
+    let before = told_connections(server, "");
     proxy.delay_replies(Duration::from_millis(2_250));
     // The first answer since then is the one that is late; the next one must not be.
     let seen = proxy.replies_seen();
@@ -533,6 +516,6 @@ async fn a_node_that_answers_a_waiter_late_once_keeps_its_connection() {
     proxy.delay_replies(Duration::ZERO);
     holder.release().await.unwrap();
     let guard = call.await.unwrap().unwrap();
-    assert_eq!(tracked(server), before);
+    assert_eq!(told_connections(server, ""), before);
     guard.release().await.unwrap();
 }
