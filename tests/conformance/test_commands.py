@@ -5,6 +5,7 @@ The proxy in front of the node answers in place of the server. Only EVAL is requ
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -99,7 +100,9 @@ def test_info_that_takes_too_long(drivers: Drivers, node: Cluster, face: str, na
             client.lock(name).acquire(timeout_ms=0)
         with unavailable(proxy, silent):
             client.list_locks("*")
-        assert [finding["message"] for finding in client.diagnose()[0]["findings"]] == [silent]
+        (finding,) = client.diagnose()[0]["findings"]
+        # A busy machine notices the end of the time later.
+        assert re.sub(r"\d+ms", "300ms", finding["message"]) == silent
         assert not node.has(name)
 
 
