@@ -125,6 +125,8 @@ class _Direction:
                     self.changed.set()
 
     async def pass_on(self, target: asyncio.StreamWriter) -> None:
+        # A drain waits until all is sent, or slices would be joined again where the reader is late.
+        target.transport.set_write_buffer_limits(0)
         # A peer that is gone needs nothing any more.
         with contextlib.suppress(OSError):
             while data := await self._due():
