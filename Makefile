@@ -30,7 +30,7 @@ TIMES := $(STEP) --times $(if $(STRICT),--strict) --budget
 PARALLEL := -n 12 --dist worksteal
 PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
 # Each worker collects for itself, which takes longer than a few test cases do.
-PYTEST_FEW := $(subst -n 12,-n 4,$(PYTEST))
+PYTEST_FEW := $(BIN)/python -m pytest -q -n 4 --dist worksteal
 SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos mutants setup frameworks/test_python.py frameworks/test_page.py)
 # The most telling test cases, which also run on a cluster and behind sentinels.
 TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed \

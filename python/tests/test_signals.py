@@ -42,7 +42,7 @@ def test_ctrl_c_ends_a_wait(
 ) -> None:
     """Also if it interrupts no system call, as one that comes just before: then the system gives it to another thread.
 
-    Elsewhere, the wait has begun, or is about to begin: both must end.
+    In the main thread, the wait has begun or is about to begin: both must end.
     """
     program = f"""
 import signal, threading

@@ -398,7 +398,8 @@ def test_a_violation_is_told_by_the_exit_status_and_no_secret_at_all(tmp_path: P
     assert re.search(r"fences +BAD", said), said
     assert "unavailable" in said, "errors, which name nodes, are among what is looked through"
     written = [file.read_text(encoding="utf-8") for file in tmp_path.iterdir()]
-    assert len(written) > 1, "the picture, and the record of each epoch"
+    # The picture, and the record of each epoch.
+    assert len(written) == 1 + len(set(re.findall(r"\bepoch (\d+),", said))), said
     for text in (said, *written):
         assert PASSWORD not in text
         assert not TOKEN.search(text)

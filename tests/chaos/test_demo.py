@@ -321,10 +321,8 @@ def test_a_real_run_goes_through_all_troubles(tmp_path: Path) -> None:
     for trouble in EPOCH.troubles:
         assert all(word in words for word in demo.WORDS[trouble.kind]), said
     for language in LANGUAGES:
-        assert f"({language}) logs warn redlock.lock lock_lost: " in words, said
-    for what in ("node_silent", "node_restarted"):
-        # A worker that stands still while a node does learns nothing of it.
-        assert f") logs warn redlock.node {what}: " in words, said
+        for what in ("node node_silent", "node node_restarted", "lock lock_lost"):
+            assert f"({language}) logs warn redlock.{what}: " in words, said
     for result in (
         "acquisitions a second meanwhile",
         "under worker 1 (Rust)",

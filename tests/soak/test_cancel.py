@@ -13,7 +13,6 @@ from soak.soak import Programs, cases, empties, lock_keys
 from support.servers import Cluster
 
 SHORT = 0.1
-"""With `--all`. `make test` takes half of them."""
 
 CANCELS = {"rust": 10_000, "asyncio": 10_000, "node": 10_000}
 """The number of cancels at full scale. `python/tests/test_signals.py` ends calls of the face `python` by Ctrl-C."""
@@ -70,8 +69,7 @@ def test_cancelled_calls_leave_no_key(
     programs: Programs, pytestconfig: pytest.Config, work: str, shape: str, face: str, n: int
 ) -> None:
     """Once the servers answer, they have no keys of locks: cancelled locks are released, and not left to expire."""
-    short = SHORT if pytestconfig.getoption("--all") else SHORT / 2
-    count = int(CANCELS[face] * (pytestconfig.getoption("--scale") or short))
+    count = int(CANCELS[face] * (pytestconfig.getoption("--scale") or SHORT))
     happened: Counter[str] = Counter()
 
     def is_enough() -> bool:

@@ -131,7 +131,9 @@ async fn ten_thousand_locks_are_renewed() {
 async fn a_short_ttl_is_no_hot_loop() {
     let shortest = Duration::from_millis(100);
     let servers = cluster(1);
-    let guard = client(&servers).lock("foo").ttl(shortest).await.unwrap();
+    // A renewal that no answer ends in this time ends the lock, so that none is tried again.
+    let short = client(&servers).lock("foo").ttl(shortest).node_timeout(shortest * 9 / 10);
+    let guard = short.await.unwrap();
     let (start, asked) = (Instant::now(), scripts_run(&servers[0]));
     while start.elapsed() < TTL {
         let run = scripts_run(&servers[0]) - asked;
@@ -139,8 +141,9 @@ async fn a_short_ttl_is_no_hot_loop() {
         if !guard.is_held() {
             break;
         }
-        // Each three tenths of the ttl after the last one, and a busy machine tries again sooner.
-        assert!(u128::from(run) <= start.elapsed().as_millis() / 2 + 1, "{run} in {:?}", start.elapsed());
+        // Each three tenths of the ttl after the last one, less what they are rounded down by; the first was acquired
+        // before.
+        assert!(u128::from(run) <= start.elapsed().as_millis() / 29 + 1, "{run} in {:?}", start.elapsed());
         tokio::time::sleep(shortest / 10).await;
     }
     drop(guard);
