@@ -178,7 +178,7 @@ impl KeyBack {
                 Trace::Created { .. } => None,
                 Trace::Unanswered { connection, .. } => Some(connection),
             };
-            let behind = behind.filter(|connection| connections.is_current(node, connection));
+            let behind = behind.and_then(|connection| connections.via_current(node, &connection));
             round.ask(node, self.request.clone(), behind);
         }
         while let Some(Event::Vote(..)) = round.next().await {}

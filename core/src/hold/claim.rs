@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::net::connections::Connections;
+use crate::net::connections::{Connections, Via};
 use crate::net::footprint::{Footprint, Trace};
 use crate::net::round::{Delivery, Event, Round};
 use crate::node::Connection;
@@ -166,10 +166,10 @@ impl Claim {
             match Route::from(trace) {
                 Route::Nowhere => continue,
                 Route::Anywhere => round.ask(node, release, None),
-                Route::Behind(create, _) if inner.is_driven(connections, node, &create) => {
-                    round.ask(node, release, Some(create));
-                }
-                Route::Behind(..) => round.ask_out_of_order(node, release),
+                Route::Behind(create, _) => match inner.driven(connections, node, create) {
+                    Some(via) => round.ask(node, release, Some(via)),
+                    None => round.ask_out_of_order(node, release),
+                },
             }
             votes[node] = KeyVote::Pending;
         }
@@ -309,15 +309,14 @@ impl Drop for Slot {
 }
 
 impl Inner {
-    /// Returns whether `connection` to `node` is driven during a call on `connections`: by that call, or by a runtime
-    /// driven between calls too.
-    fn is_driven(&self, connections: &Connections, node: usize, connection: &Connection) -> bool {
-        connections.is_current(node, connection)
-            || self
-                .listed
-                .of_key(&self.keys.lock)
-                .connections_over(node, connection)
-                .is_some_and(|other| !self.process.pool.has_made(other.runtime().id()))
+    /// Returns the way over `connection` to `node` if it is driven during a call on `connections`: by that call, or by a
+    /// runtime driven between calls too.
+    fn driven(&self, connections: &Connections, node: usize, connection: Connection) -> Option<Via> {
+        let is_driven = |other: &Arc<Connections>| !self.process.pool.has_made(other.runtime().id());
+        connections.via_current(node, &connection).or_else(|| {
+            let over = self.listed.of_key(&self.keys.lock).connections_over(node, &connection).filter(is_driven);
+            over.map(|_| Via::unwatched(connection))
+        })
     }
 
     fn kept_until(&self) -> Option<Moment> {

@@ -21,6 +21,7 @@ use crate::error::{AnswerKind, Error, ErrorKind, NodeAnswer};
 use crate::hold::claim::Claim;
 use crate::hold::extend;
 use crate::hold::lease::Lease;
+use crate::net::connections::Via;
 use crate::net::footprint::Trace;
 use crate::net::member::Member;
 use crate::net::round::{Event, Round};
@@ -95,7 +96,8 @@ async fn settle(lease: &Arc<Lease>) {
     let mut round = Round::new(&connections, &footprint, lease.context.spec.settings.node_timeout, Moment::NEVER);
     for (node, trace) in footprint.all().into_iter().enumerate() {
         if let Trace::Unanswered { connection, .. } = trace {
-            round.ask(node, request.clone(), Some(connection));
+            let via = connections.via_current(node, &connection).unwrap_or_else(|| Via::unwatched(connection));
+            round.ask(node, request.clone(), Some(via));
         }
     }
     while let Some(Event::Vote(..)) = round.next().await {}

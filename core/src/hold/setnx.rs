@@ -32,7 +32,7 @@ use tokio::sync::oneshot;
 use crate::error::{AnswerKind, Error, ErrorKind, LostReason, NodeAnswer};
 use crate::hold::outcome::{Loss, Outcome, Won};
 use crate::net::ballots::{self, Ballots, NoQuorum, precheck};
-use crate::net::connections::Connections;
+use crate::net::connections::{Connections, Via};
 use crate::net::footprint::Footprint;
 use crate::net::round::{Event, Round};
 use crate::node::Connection;
@@ -237,7 +237,8 @@ impl Inner {
         }
         let time = self.context.spec.settings.release_timeout();
         let mut round = Round::new(&connections, &Arc::new(Footprint::new(1)), time, Moment::NEVER);
-        round.ask(NODE, request(&self.context, Action::SetnxRelease { expiry: self.expiry }), Some(connection));
+        let action = Action::SetnxRelease { expiry: self.expiry };
+        round.ask(NODE, request(&self.context, action), Some(Via::unwatched(connection)));
         while let Some(event) = round.next().await {
             match event {
                 Event::Vote(_, answer) => tell(&mut caller, answer),

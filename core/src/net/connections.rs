@@ -131,6 +131,21 @@ impl Members {
     }
 }
 
+/// The way of a request to a node.
+#[derive(Debug)]
+pub(crate) struct Via {
+    pub(crate) connection: Connection,
+    /// Whether nothing was heard on it for so long that it may not exist any more.
+    pub(crate) is_idle: bool,
+}
+
+impl Via {
+    /// Returns the way over a connection that is new, was answered just now, or belongs to another runtime.
+    pub(crate) fn unwatched(connection: Connection) -> Self {
+        Self { connection, is_idle: false }
+    }
+}
+
 /// The connections of one runtime to one set of nodes.
 #[derive(Debug)]
 pub(crate) struct Connections {
@@ -225,6 +240,20 @@ impl Connections {
     /// Returns the connection to `node`, if any.
     pub(crate) fn current(&self, node: usize) -> Option<Connection> {
         self.slots[node].current()
+    }
+
+    /// Returns the way to `node` over the current connection, if there is one.
+    pub(crate) fn via(&self, node: usize, now: Moment) -> Option<Via> {
+        let slot = &self.slots[node];
+        let state = slot.state.lock();
+        let connection = state.connection.clone()?;
+        // Under the lock, or it could be replaced meanwhile, and the answer would be about the one in its place.
+        Some(Via { connection, is_idle: slot.is_idle(now) })
+    }
+
+    /// Returns the way to `node` over `connection`, if that is current.
+    pub(crate) fn via_current(&self, node: usize, connection: &Connection) -> Option<Via> {
+        self.via(node, self.clock.now()).filter(|via| via.connection.same(connection))
     }
 
     /// Whether `connection` is the current one to `node`.
@@ -512,11 +541,6 @@ impl Connections {
         self.slots[node].record_answer(asked);
     }
 
-    /// Whether nothing was heard from `node` on its connection for so long that the connection may not exist any more.
-    pub(crate) fn is_idle(&self, node: usize, now: Moment) -> bool {
-        self.slots[node].is_idle(now)
-    }
-
     /// Awaits `answer` of `node` on `connection`, which was idle. After a part of `node_timeout`, another connection is
     /// made. If that comes first, the node answers, and not on this connection: the request fails as on one that has
     /// ended, although it may still be executed. Cancel safe.
@@ -531,8 +555,10 @@ impl Connections {
         if let Some(answer) = self.clock.timeout(node_timeout / HEAD_START, answer.as_mut()).await {
             return answer;
         }
-        self.connect_beside(node);
         let is_other = || self.current(node).filter(|current| !current.same(connection)).map(drop);
+        if is_other().is_none() {
+            self.connect_beside(node);
+        }
         tokio::select! {
             biased;
             answer = answer => answer,
@@ -550,7 +576,7 @@ impl Connections {
 
     /// Discards the connection to `node` if it is idle, for a request that must not be sent twice.
     pub(crate) fn discard_if_idle(&self, node: usize) {
-        if self.is_idle(node, self.clock.now()) {
+        if self.slots[node].is_idle(self.clock.now()) {
             self.take(node, Failure::Closed, |_| true);
         }
     }
@@ -786,8 +812,13 @@ mod tests {
 
     use super::*;
     use crate::address::Addresses;
+    use crate::net::footprint::Footprint;
+    use crate::net::round::{Event, Round};
     use crate::node::endpoint::Endpoints;
     use crate::node::{MemoryNodes, Node};
+    use crate::protocol::name::Name;
+    use crate::protocol::request::{Action, Request};
+    use crate::protocol::token::Token;
     use crate::transport::progress::Progress;
 
     /// Connections on which the background waits.
@@ -856,6 +887,28 @@ mod tests {
         assert!(!connections.connected(0, connection.clone(), &server_info, 0));
         assert!(connections.current(0).is_none());
         assert!(connections.connected(0, connection, &server_info, 1));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_request_that_waits_on_an_idle_connection_goes_over_the_one_that_replaces_it() {
+        let (server, other) = (Server::start(), Server::start());
+        let connections = waiting(&server);
+        connections.connect_quorum(connections.connect_limit()).await;
+        let first = connections.current(0).unwrap();
+        connections.slots[0].heard.set(Moment::default());
+        server.freeze();
+        let node_timeout = Duration::from_secs(1);
+        let mut round = Round::new(&connections, &Arc::new(Footprint::new(1)), node_timeout, Moment::NEVER);
+        let (keys, token) = (Keys::of(&Name::parse(*b"foo").unwrap()), Token::fresh(&Random::System));
+        let action = Action::Release { asks: false, granted: None };
+        round.ask(0, Request { keys, token, action }, connections.via_current(0, &first));
+        // It comes before the request is written.
+        let others = waiting(&other);
+        let node = &others.members.nodes[0].node;
+        let (connection, server_info) = node.connect(&Clock::System, None, true, &Progress::default()).await.unwrap();
+        assert!(connections.connected(0, connection, &server_info, 0));
+        let event = round.next().await;
+        assert!(matches!(event, Some(Event::Vote(0, Ok(Reply::Absent)))), "{event:?}");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

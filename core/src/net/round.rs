@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::net::connections::Connections;
+use crate::net::connections::{Connections, Via};
 use crate::net::footprint::{Footprint, Trace};
 use crate::net::redirect::{Asked, follow};
 use crate::net::timers::Deadline;
@@ -202,7 +202,7 @@ impl Round {
     }
 
     /// Asks `node`, over `via` or else over the round's connections, as soon as possible.
-    pub(crate) fn ask(&mut self, node: usize, request: Request, via: Option<Connection>) {
+    pub(crate) fn ask(&mut self, node: usize, request: Request, via: Option<Via>) {
         let asking = self.asking(node, request.clone(), via, Eval::Sha);
         let late = self.connections.is_lagging(node);
         let part = &mut self.parts[node];
@@ -213,26 +213,26 @@ impl Round {
         &self,
         node: usize,
         request: Request,
-        via: Option<Connection>,
+        via: Option<Via>,
         by: Eval,
     ) -> Pin<Box<dyn Future<Output = Asked> + Send>> {
         let (connections, footprint, urgent, node_timeout) =
             (Arc::clone(&self.connections), Arc::clone(&self.footprint), self.urgent, self.node_timeout);
         Box::pin(async move {
-            let connection = match via.or_else(|| connections.current(node)) {
-                Some(connection) => connection,
+            let mut sent = connections.clock.now();
+            let Via { connection, is_idle } = match via.or_else(|| connections.via(node, sent)) {
+                Some(via) => via,
                 None => match connections.get(node, urgent).await {
-                    Ok(connection) => connection,
+                    Ok(connection) => {
+                        sent = connections.clock.now();
+                        Via::unwatched(connection)
+                    }
                     Err(failure) => return (None, Err(failure)),
                 },
             };
             let _watched = connections.track_request(node);
-            let sent = connections.clock.now();
             let create = request.action.creates().then(|| footprint.sent(node, &connection, sent));
-            let answer = if connections.is_idle(node, sent)
-                && connections.is_current(node, &connection)
-                && request.action.can_be_given_up()
-            {
+            let answer = if is_idle && request.action.can_be_given_up() {
                 let answer = connection.call(&request, by);
                 // On the heap, because few connections are idle.
                 Box::pin(connections.unless_forgotten(node, &connection, node_timeout, answer)).await
@@ -319,7 +319,7 @@ impl Round {
                 // The node answered in time, and is asked another question: far away, both do not fit into one
                 // `node_timeout`.
                 self.extend_deadline(self.connections.clock.now().after(self.node_timeout));
-                self.asking(node, request, connection, Eval::Text)
+                self.asking(node, request, connection.map(Via::unwatched), Eval::Text)
             }
             Err(Failure::Closed) if request.action.is_repeatable() && !self.parts[node].resent => {
                 self.parts[node].resent = true;
