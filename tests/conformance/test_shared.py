@@ -17,6 +17,7 @@ from conformance.test_loss import ended, validity_ms
 from conformance.test_pairs import every_pair
 from conformance.test_waiting import wait
 from support.clock import now_ns, until
+from support.proxy import HOLD, Network
 from support.servers import LIMIT_S, Cluster, Server
 
 every_face = pytest.mark.parametrize("face", FACES)
@@ -539,4 +540,38 @@ def test_a_waiting_writer_that_is_cancelled_lets_readers_in(
     until(lambda: not any(server.has(waiters_key(name)) for server in nodes), "the writer is not counted any more")
     for each in (reader, late):
         each.release()
+    until(lambda: not nodes.has(name), "nothing is left")
+
+
+@pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])
+def test_a_writer_that_is_cancelled_before_it_knows_that_it_is_counted_lets_readers_in(
+    drivers: Drivers, nodes: Cluster, face: str, name: str
+) -> None:
+    """The nodes have counted it, and their answers are on the way."""
+    reading = drivers.start("rust").client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
+    another = f"{name} 2"
+    reader, late, other = reading.lock(name, shared=True), reading.lock(name, shared=True), reading.lock(another)
+    for each in (reader, other):
+        each.acquire()
+    with Network(nodes) as network:
+        writing = drivers.start(face).client(network.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
+        # A first waiter has the connections made over which nodes count.
+        before = len(network.links)
+        first = writing.lock(another)
+        waiting = first.start_acquire()
+        until(lambda: all(server.has(waiters_key(another)) for server in nodes), "the nodes know that it waits")
+        for link in network.links[before:]:
+            link.replies(HOLD)
+        writer = writing.lock(name)
+        leaving = writer.start_acquire()
+        until(lambda: is_counted(nodes, name), "the nodes know that the writer waits")
+        joining = late.start_acquire()
+        writer.cancel(leaving)
+        assert leaving.result()["cancelled"]
+        network.let_go()
+        with within(BACKSTOP_MS):
+            assert joining.result()["acquired"]
+        first.cancel(waiting)
+        for each in (reader, late, other):
+            each.release()
     until(lambda: not nodes.has(name), "nothing is left")

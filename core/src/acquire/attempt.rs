@@ -16,6 +16,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::acquire::counted::{Asking, Count};
 use crate::address::Address;
 use crate::hold::claim::Claim;
 use crate::hold::outcome::{Outcome, Won};
@@ -63,11 +64,14 @@ pub(crate) async fn attempt(
     let claim = Claim::new(&context.process, &context.listed, keys, (settings.key_ttl(), settings.node_timeout));
     // Those who wait for a slot are counted when they look.
     let positions = state.positions.clone().filter(|_| state.slot.is_none());
-    let mut round = Round::new(connections, claim.footprint(), settings.node_timeout, limit);
+    let round = Round::new(connections, claim.footprint(), settings.node_timeout, limit);
     let start = round.started();
+    let count = positions.as_ref().map(|positions| Count::new(context, connections, positions));
+    let mut asking = Asking::new(round, count);
     let mut ballots = Ballots::new(nodes);
     let proposal = quorum::proposal(connections.clock.wall_micros(), state.highest);
     for node in 0..nodes {
+        let round = asking.round();
         if round.leaves_out(node) {
             ballots.fail(node, Failure::Unresponsive);
         } else {
@@ -75,7 +79,7 @@ pub(crate) async fn attempt(
             round.ask(node, claim.request(acquire(&context.spec, nodes, proposal, wants)), None);
         }
     }
-    let verdict = vote(context, connections, &claim, &mut round, &mut ballots, state).await;
+    let verdict = vote(context, connections, &claim, &mut asking, &mut ballots, state).await;
     let limit = settings.max_hold.map(|max_hold| start.after(max_hold));
     let valid_until = quorum::valid_until(start, settings.ttl, settings.margin, limit);
     if let Some(fence) = verdict
@@ -86,7 +90,7 @@ pub(crate) async fn attempt(
         let failed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(NodeMask::NONE, NodeMask::with);
         // A straggler without the script is not asked again after the verdict, and has no key either.
         let kept = (nodes > 1).then(|| (Arc::clone(&context.process), Arc::clone(&connections.members)));
-        let unsent = round.drain_in_background(kept, |kept, node, answer, _| {
+        let unsent = asking.into_round().drain_in_background(kept, |kept, node, answer, _| {
             if let (Some((process, members)), Err(Failure::NoScript)) = (kept, answer) {
                 process.schedule.reached(members, node);
             }
@@ -107,16 +111,8 @@ pub(crate) async fn attempt(
     }
     ballots.ended = connections.clock.now();
     ballots.took = ballots.ended.since(start);
-    match &positions {
-        // A vote ends early, and the nodes that answer later have counted the waiter too.
-        Some(positions) => {
-            round.drain_in_background(Arc::clone(positions), |positions, node, answer, _| {
-                count(positions, node, answer);
-            });
-        }
-        // Takes back unwritten requests.
-        None => drop(round),
-    }
+    // Takes back unwritten requests, but those that count a waiter.
+    drop(asking);
     ballots.freed = claim.release_all_now(connections).await;
     Err(NoQuorum::Lost(ballots.into()))
 }
@@ -138,7 +134,7 @@ async fn vote(
     context: &LockContext,
     connections: &Arc<Connections>,
     claim: &Claim,
-    round: &mut Round,
+    asking: &mut Asking,
     ballots: &mut Ballots,
     state: &mut AttemptState,
 ) -> Option<u64> {
@@ -155,26 +151,23 @@ async fn vote(
             }
             Verdict::Confirm(fence) => {
                 decided = Some(fence);
-                round.restart_deadline();
+                asking.round().restart_deadline();
             }
             Verdict::Open => {}
         }
         if let Some(fence) = decided {
-            confirm(&context.spec, claim, round, ballots, fence, counts);
+            confirm(&context.spec, claim, asking.round(), ballots, fence, counts);
         }
-        match round.next().await {
+        match asking.next().await {
             Some(Event::Vote(node, answer)) => {
-                if let Some(positions) = &state.positions {
-                    count(positions, node, &answer);
-                }
                 trace(&state.trace, &connections.members.nodes[node].address, &answer);
                 take(ballots, node, answer, &mut state.highest);
             }
             Some(Event::TimeUp) | None => {
-                ballots.complete = !round.is_cut();
+                ballots.complete = !asking.round().is_cut();
                 for node in 0..ballots.votes.len() {
                     if ballots.votes[node] == Vote::Pending {
-                        ballots.fail(node, round.silence(node));
+                        ballots.fail(node, asking.round().silence(node));
                     }
                 }
                 explain(connections, ballots, restart_delay);
@@ -216,15 +209,6 @@ fn describe(reply: &Reply) -> String {
         Reply::Confirmed => "confirmed the fence".to_owned(),
         Reply::Refused => "granted, and lost the key before it confirmed the fence".to_owned(),
         _ => Failure::UnexpectedReply.to_string(),
-    }
-}
-
-/// Records the position that a node has given.
-pub(crate) fn count(positions: &Positions, node: usize, answer: &Result<Reply, Failure>) {
-    match answer {
-        Ok(Reply::Held { ours: None, position, hold, .. }) => positions.given(node, *position, *hold),
-        Ok(Reply::HeldOff { waiting, hold, .. }) => positions.held_off(node, *waiting, *hold),
-        _ => {}
     }
 }
 

@@ -7,24 +7,17 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
+use crate::acquire::counted::{Count, Counted};
 use crate::acquire::wakeup::Wakeup;
 use crate::acquire::{Acquire, Step};
 use crate::error::Error;
 use crate::hold::owner::LeaseOwner;
 use crate::net::ballots::Ballots;
-use crate::net::connections::Connections;
-use crate::net::footprint::Footprint;
-use crate::net::round::{Event, Round};
-use crate::process::context::LockContext;
 use crate::process::nodes::NodeSet;
 use crate::process::waiters::{SharedOutcome, Waiter};
 use crate::protocol::outage::Outage;
 use crate::protocol::positions::{Positions, Sought};
-use crate::protocol::quorum::NodeMask;
-use crate::protocol::request::{Action, Request};
 use crate::protocol::shape::Names;
-use crate::protocol::token::Token;
-use crate::sys::clock::Moment;
 
 impl Acquire {
     /// Attempts at the front, asleep between attempts, until won or failed.
@@ -50,7 +43,7 @@ impl Acquire {
         if mem::take(&mut self.defers) {
             wakeup.defer(&positions, self.deadline).await;
         }
-        let counted = Counted { context: &self.context.clone(), connections: &connections, positions: &positions };
+        let counted = Counted::new(Count::new(&self.context, &connections, &positions));
         loop {
             if clock.now() >= self.deadline {
                 return Err(self.over_unseen());
@@ -102,42 +95,5 @@ impl Acquire {
         };
         let former = waiter.latest().positions.filter(|former| sought == Sought::Shared && former.nodes() == nodes);
         former.map_or_else(|| Positions::new(nodes, sought), |former| Positions::behind(&former, self.meter.began()))
-    }
-}
-
-/// The count of a front at the nodes, which it takes back when this is dropped: when it gives up, or is cancelled. What is
-/// asked is executed behind its last attempt, on the same connections. A count that is not taken back keeps readers away
-/// until it expires.
-struct Counted<'a> {
-    context: &'a LockContext,
-    connections: &'a Arc<Connections>,
-    positions: &'a Positions,
-}
-
-impl Counted<'_> {
-    /// Keeps the count: the lock is won, and whoever released it has ended the count.
-    fn end(self) {
-        mem::forget(self);
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        let nodes = self.positions.to_withdraw();
-        // Of several names, it is not known which one counts the waiter.
-        if nodes == NodeMask::NONE || self.context.spec.keys.are_several() {
-            return;
-        }
-        let (context, connections) = (self.context.clone(), Arc::clone(self.connections));
-        let (process, footprint) = (Arc::clone(&context.process), Arc::new(Footprint::new(connections.members.len())));
-        process.background.spawn(async move {
-            let mut round = Round::new(&connections, &footprint, context.spec.settings.node_timeout, Moment::NEVER);
-            let token = Token::fresh(&context.process.random);
-            for node in (0..connections.members.len()).filter(|node| nodes.contains(*node)) {
-                let keys = Arc::clone(&context.spec.keys);
-                round.ask(node, Request { keys, token, action: Action::Withdraw }, None);
-            }
-            while let Some(Event::Vote(..)) = round.next().await {}
-        });
     }
 }

@@ -35,6 +35,7 @@
 
 mod attach;
 pub(crate) mod attempt;
+mod counted;
 mod front;
 mod meter;
 pub(crate) mod own_hold;

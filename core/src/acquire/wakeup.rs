@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
-use crate::acquire::attempt;
+use crate::acquire::counted::{Asking, Count};
 use crate::net::ballots::Ballots;
 use crate::net::connections::Connections;
 use crate::net::footprint::Footprint;
@@ -322,11 +322,14 @@ impl Wakeup {
         let nodes = self.connections.members.len();
         let node_timeout = self.context.spec.settings.node_timeout;
         let footprint = Arc::new(Footprint::new(nodes));
-        let mut round = Round::new(&self.connections, &footprint, node_timeout, limit);
+        let round = Round::new(&self.connections, &footprint, node_timeout, limit);
+        let count = positions.map(|positions| Count::new(&self.context, &self.connections, positions));
+        let mut asking = Asking::new(round, count);
         let token = Token::fresh(&self.context.process.random);
         for node in (0..nodes).filter(|node| mask.contains(*node)) {
             probed.free = probed.free.without(node);
             probed.silent = probed.silent.with(node);
+            let round = asking.round();
             if !round.leaves_out(node) {
                 let counted =
                     |positions: &Arc<Positions>| Action::Peek { wants: positions.asks(node, round.started()) };
@@ -336,10 +339,7 @@ impl Wakeup {
         }
         let mut least: Option<Duration> = None;
         while !self.is_enough(probed.free) {
-            let Some(Event::Vote(node, answer)) = round.next().await else { break };
-            if let Some(positions) = positions {
-                attempt::count(positions, node, &answer);
-            }
+            let Some(Event::Vote(node, answer)) = asking.next().await else { break };
             let Ok(reply) = answer else { continue };
             probed.silent = probed.silent.without(node);
             match reply {
@@ -349,11 +349,6 @@ impl Wakeup {
                 Reply::Seen { state: KeyState::Free, .. } => probed.free = probed.free.with(node),
                 _ => {}
             }
-        }
-        if let Some(positions) = positions {
-            round.drain_in_background(Arc::clone(positions), |positions, node, answer, _| {
-                attempt::count(positions, node, answer);
-            });
         }
         least
     }

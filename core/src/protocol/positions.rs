@@ -6,11 +6,13 @@
 //!
 //! While readers share the lock, no hold is told apart from the next (`hold` is 0, as behind a key of another library).
 //! Then each request keeps the count alive, which joins anew if it has ended. The count keeps new readers away, so a
-//! waiter that gives up takes it back ([`Positions::to_withdraw`]). A reader that such a count has held off for
+//! waiter that gives up takes it back ([`Positions::to_withdraw`]), also where an answer tells of it only then. A reader that such a count has held off for
 //! [`PATIENCE`] ignores it.
 //!
 //! The entries are locked only briefly, because an answer may come after its round.
 
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::protocol::quorum::NodeMask;
@@ -47,6 +49,7 @@ pub(crate) enum Sought {
 pub(crate) struct Positions {
     sought: Sought,
     entries: Mutex<Vec<Entry>>,
+    given_up: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,12 +68,18 @@ struct Entry {
     kept: Moment,
     /// The request whose answer is awaited, and when it was made.
     asked: (Wants, Moment),
+    /// Whether the count was taken back.
+    is_withdrawn: bool,
 }
 
 impl Positions {
     /// Creates an empty position for each node.
     pub(crate) fn new(nodes: usize, sought: Sought) -> Self {
-        Self { sought, entries: Mutex::new(vec![Entry::default(); nodes]) }
+        Self::of(sought, vec![Entry::default(); nodes])
+    }
+
+    fn of(sought: Sought, entries: Vec<Entry>) -> Self {
+        Self { sought, entries: Mutex::new(entries), given_up: AtomicBool::new(false) }
     }
 
     /// Creates the positions of the waiter behind the one with these, which has waited since `began`. It has been held off
@@ -83,7 +92,7 @@ impl Positions {
             ..*former
         };
         let entries = former.entries.lock().iter().map(entry).collect();
-        Self { sought: former.sought, entries: Mutex::new(entries) }
+        Self::of(former.sought, entries)
     }
 
     /// Returns the number of nodes.
@@ -150,11 +159,23 @@ impl Positions {
         self.entries.lock().iter().filter(counts).map(|entry| entry.unchanged).max().unwrap_or(0)
     }
 
-    /// Returns the nodes that count the waiter and keep readers away for it, which it has to tell if it gives up.
+    /// Records that the waiter gives up.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the nodes that count a waiter that has given up and keep readers away for it, which it has to tell. Each is
+    /// returned once: an answer that comes later is to a request that was executed before.
     pub(crate) fn to_withdraw(&self) -> NodeMask {
-        let entries = self.entries.lock();
-        let counts = |node: &usize| entries[*node].position > 0 && self.is_uncertain(&entries[*node]);
-        (0..entries.len()).filter(counts).fold(NodeMask::NONE, NodeMask::with)
+        let mut nodes = NodeMask::NONE;
+        if self.given_up.load(Ordering::Relaxed) {
+            for (node, entry) in self.entries.lock().iter_mut().enumerate() {
+                if entry.position > 0 && self.is_uncertain(entry) && !mem::replace(&mut entry.is_withdrawn, true) {
+                    nodes = nodes.with(node);
+                }
+            }
+        }
+        nodes
     }
 
     /// Returns when the count must be kept alive next: [`Moment::NEVER`] without a position. A node that was due before
@@ -228,7 +249,10 @@ mod tests {
         }
         positions.asks(1, at(20));
         positions.given(1, 2, 7);
+        assert_eq!(positions.to_withdraw(), NodeMask::NONE, "it waits");
+        positions.give_up();
         assert_eq!(positions.to_withdraw(), NodeMask::NONE.with(0));
+        assert_eq!(positions.to_withdraw(), NodeMask::NONE, "once");
         positions.given(0, 2, 0);
         assert_eq!(positions.in_vain(), 0, "it was counted anew");
         for sought in [Sought::Slot, Sought::Shared] {
@@ -236,6 +260,7 @@ mod tests {
             others.asks(0, at(0));
             others.given(0, 1, 0);
             assert!(!others.asks(0, at(1)).keep, "{sought:?}");
+            others.give_up();
             assert_eq!(others.to_withdraw(), NodeMask::NONE, "{sought:?}");
         }
     }

@@ -1,0 +1,133 @@
+//! The count of a waiter at the nodes: learnt from their answers, and taken back when the waiter gives up. A count that is
+//! not taken back keeps readers away until it expires.
+//!
+//! States: *waiting*, then *given up* unless it has won. What may interrupt the [`Asking`] in which nodes count it:
+//!
+//! - it is over before all nodes have answered, or it is dropped: the other answers are read in the background, for the
+//!   rest of `node_timeout`. If the waiter has given up by then, each takes back the count that it tells of;
+//! - a node does not answer in this time, or the runtime ends: its count expires.
+//!
+//! A count is taken back on the connections of the request that made it, behind this.
+
+use std::sync::Arc;
+
+use crate::net::connections::Connections;
+use crate::net::footprint::Footprint;
+use crate::net::round::{Event, Round};
+use crate::process::context::LockContext;
+use crate::protocol::positions::Positions;
+use crate::protocol::request::{Action, Reply, Request};
+use crate::protocol::token::Token;
+use crate::sys::clock::Moment;
+use crate::transport::failure::Failure;
+
+/// What is needed to learn of the count, and to take it back.
+#[derive(Clone)]
+pub(super) struct Count {
+    context: LockContext,
+    connections: Arc<Connections>,
+    positions: Arc<Positions>,
+}
+
+impl Count {
+    pub(super) fn new(context: &LockContext, connections: &Arc<Connections>, positions: &Arc<Positions>) -> Self {
+        Self { context: context.clone(), connections: Arc::clone(connections), positions: Arc::clone(positions) }
+    }
+
+    /// Records the position that a node has given.
+    fn learn(&self, node: usize, answer: &Result<Reply, Failure>) {
+        match answer {
+            Ok(Reply::Held { ours: None, position, hold, .. }) => self.positions.given(node, *position, *hold),
+            Ok(Reply::HeldOff { waiting, hold, .. }) => self.positions.held_off(node, *waiting, *hold),
+            _ => {}
+        }
+    }
+
+    /// Takes back what is known to be counted, if the waiter has given up.
+    fn take_back(&self) {
+        // Of several names, it is not known which one counts the waiter.
+        if self.context.spec.keys.are_several() {
+            return;
+        }
+        let nodes = self.positions.to_withdraw();
+        if nodes.is_empty() {
+            return;
+        }
+        let Self { context, connections, .. } = self.clone();
+        let (process, footprint) = (Arc::clone(&context.process), Arc::new(Footprint::new(connections.members.len())));
+        process.background.spawn(async move {
+            let mut round = Round::new(&connections, &footprint, context.spec.settings.node_timeout, Moment::NEVER);
+            let token = Token::fresh(&context.process.random);
+            for node in (0..connections.members.len()).filter(|node| nodes.contains(*node)) {
+                let keys = Arc::clone(&context.spec.keys);
+                round.ask(node, Request { keys, token, action: Action::Withdraw }, None);
+            }
+            while let Some(Event::Vote(..)) = round.next().await {}
+        });
+    }
+}
+
+/// A waiter in front of its queue, which gives up when this is dropped.
+pub(super) struct Counted(Option<Count>);
+
+impl Counted {
+    pub(super) fn new(count: Count) -> Self {
+        Self(Some(count))
+    }
+
+    /// Keeps the count: the lock is won, and whoever released it has ended the count.
+    pub(super) fn end(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(count) = &self.0 {
+            count.positions.give_up();
+            count.take_back();
+        }
+    }
+}
+
+/// A round whose nodes count the waiter, if there is a `count`.
+pub(super) struct Asking {
+    round: Option<Round>,
+    count: Option<Count>,
+}
+
+impl Asking {
+    pub(super) fn new(round: Round, count: Option<Count>) -> Self {
+        Self { round: Some(round), count }
+    }
+
+    pub(super) fn round(&mut self) -> &mut Round {
+        self.round.as_mut().expect("it is taken only with this")
+    }
+
+    /// Returns the next event of the round. Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<Event> {
+        let event = self.round().next().await;
+        if let (Some(count), Some(Event::Vote(node, answer))) = (&self.count, &event) {
+            count.learn(*node, answer);
+        }
+        event
+    }
+
+    /// Returns the round, whose further answers count nobody.
+    pub(super) fn into_round(mut self) -> Round {
+        self.round.take().expect("it is taken only with this")
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        // Without a count, dropping the round takes back unwritten requests.
+        if let (Some(round), Some(count)) = (self.round.take(), self.count.take()) {
+            round.drain_in_background(count, |count, node, answer, _| {
+                count.learn(node, answer);
+                count.take_back();
+            });
+        }
+    }
+}
