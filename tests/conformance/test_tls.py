@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,17 @@ def test_the_wrong_scheme(drivers: Drivers, encrypted: str, face: str, name: str
     assert "begin its address with rediss" in refusal(driver, encrypted.replace("rediss:", "redis:"), name)
     with Server(tcp=True) as plain:
         url = plain.url.replace("redis:", "rediss:")
-        assert "begin its address with redis," in refusal(driver, url, name, connect_timeout_ms=SHORT_MS)
+        # Without an own CA, it would read those of the system within this time.
+        answer = refusal(driver, url, name, connect_timeout_ms=SHORT_MS, tls_ca=str(CA))
+        assert "begin its address with redis," in answer
+
+
+def test_certificates_that_cannot_be_read(drivers: Drivers, encrypted: str, name: str, tmp_path: Path) -> None:
+    """Their disk hangs: neither the server nor a login is to blame."""
+    hanging = tmp_path / "certificates.pem"
+    os.mkfifo(hanging)
+    driver = drivers.fresh("rust", {"SSL_CERT_FILE": str(hanging)})
+    assert "the certificate files were not read" in refusal(driver, encrypted, name, connect_timeout_ms=SHORT_MS)
 
 
 @every_face

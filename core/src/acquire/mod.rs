@@ -22,7 +22,7 @@
 //!
 //! A semaphore's queue moves on when its front has won, not when the lock is free again: another slot may be. So does a
 //! shared lock's. Readers and writers of one name have a queue each. A writer that readers keep waiting is counted by the
-//! nodes, which then deny new readers; where it gives up, it takes this back (`front`).
+//! nodes, which then deny new readers; where it gives up, it takes this back (`counted`).
 //!
 //! Each call keeps its own timeout, in the queue too. When it ends, the call reports the front's last answers.
 //!

@@ -92,6 +92,7 @@ impl Dialer {
                 let Some(tls) = &self.tls else {
                     return Ok(Stream::Plain(self.connect(host, *port, clock, progress).await?.into()));
                 };
+                progress.enter(Phase::Certificates);
                 let config = Arc::clone(tls).config().await?;
                 let tcp = self.connect(host, *port, clock, progress).await?;
                 progress.enter(Phase::Tls);

@@ -14,6 +14,8 @@ pub(crate) enum Phase {
     Sentinels,
     /// The servers of a cluster are asked for its map.
     Map,
+    /// The certificate files are read, which the node does not wait for.
+    Certificates,
     /// The name of the host is looked up.
     Resolve,
     /// The server's system is asked for a connection.
@@ -25,7 +27,16 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 7] = [Self::Login, Self::Sentinels, Self::Map, Self::Resolve, Self::Open, Self::Tls, Self::SetUp];
+    const ALL: [Self; 8] = [
+        Self::Login,
+        Self::Sentinels,
+        Self::Map,
+        Self::Certificates,
+        Self::Resolve,
+        Self::Open,
+        Self::Tls,
+        Self::SetUp,
+    ];
 }
 
 impl fmt::Display for Phase {
@@ -35,6 +46,7 @@ impl fmt::Display for Phase {
             Self::Login => "no login was given",
             Self::Sentinels => "no sentinel named the primary",
             Self::Map => "no server of the cluster told its map",
+            Self::Certificates => "the certificate files were not read",
             Self::Resolve => "its name was not resolved",
             Self::Open => "the connection was not accepted",
             Self::Tls => "the TLS handshake was not answered; if the server is without TLS, begin its address with redis, not rediss",
