@@ -100,7 +100,9 @@ def test_certificates_that_cannot_be_read(drivers: Drivers, encrypted: str, name
     hanging = tmp_path / "certificates.pem"
     os.mkfifo(hanging)
     driver = drivers.fresh("rust", {"SSL_CERT_FILE": str(hanging)})
-    assert "the certificate files were not read" in refusal(driver, encrypted, name, connect_timeout_ms=SHORT_MS)
+    assert "TLS: the certificate files were not read within" in refusal(
+        driver, encrypted, name, connect_timeout_ms=SHORT_MS
+    )
 
 
 @every_face

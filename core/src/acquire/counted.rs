@@ -7,7 +7,7 @@
 //!   rest of `node_timeout`. If the waiter has given up by then, each takes back the count that it tells of;
 //! - a node does not answer in this time, or the runtime ends: its count expires.
 //!
-//! A count is taken back on the connections of the request that made it, behind this.
+//! A count is taken back over the connections of the request that made it, so that nodes execute this one first.
 
 use std::sync::Arc;
 

@@ -6,8 +6,8 @@
 //!
 //! While readers share the lock, no hold is told apart from the next (`hold` is 0, as behind a key of another library).
 //! Then each request keeps the count alive, which joins anew if it has ended. The count keeps new readers away, so a
-//! waiter that gives up takes it back ([`Positions::to_withdraw`]), also where an answer tells of it only then. A reader that such a count has held off for
-//! [`PATIENCE`] ignores it.
+//! waiter that gives up takes it back ([`Positions::to_withdraw`]), also where an answer tells of it only then. A reader
+//! that such a count has held off for [`PATIENCE`] ignores it.
 //!
 //! The entries are locked only briefly, because an answer may come after its round.
 

@@ -67,6 +67,8 @@ impl Failure {
         match phase {
             // The source of the login may be slow, and the node not.
             Phase::Login => Self::NoLogin(NoLogin::Slow(after)),
+            // So may the files of this client, which others do not read.
+            Phase::Certificates => Self::Tls(format!("{phase} within {after:?}").into()),
             phase => Self::Unconnected(phase, after),
         }
     }

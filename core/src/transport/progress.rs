@@ -14,7 +14,7 @@ pub(crate) enum Phase {
     Sentinels,
     /// The servers of a cluster are asked for its map.
     Map,
-    /// The certificate files are read, which the node does not wait for.
+    /// The certificate files are read: not the node's.
     Certificates,
     /// The name of the host is looked up.
     Resolve,
