@@ -43,9 +43,11 @@ impl Seen {
         self.0.lock().unwrap().extend_from_slice(text.as_bytes());
     }
 
-    /// Takes down what a program could print of a value.
+    /// Takes down what a program could print of a value, which a person can read.
     fn show(&self, value: &impl Debug) {
-        self.add(&format!("{value:?}\n{value:#?}\n"));
+        let shown = format!("{value:?}\n{value:#?}\n");
+        assert!(shown.len() < 10_000, "{} bytes: {}", shown.len(), &shown[..1_000]);
+        self.add(&shown);
     }
 
     fn error(&self, error: &Error) {

@@ -1,13 +1,25 @@
 //! The one owner of a held lock, whose drop releases it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::hold::lease::Lease;
 use crate::hold::restore;
 
 /// The one owner of a held lock. Dropping it queues the release and never blocks.
-#[derive(Debug)]
 pub(crate) struct LeaseOwner(Option<Arc<Lease>>);
+
+// Guards are logged. From a lease, the way leads to all that the process has.
+impl fmt::Debug for LeaseOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(lease) = &self.0 else { return f.write_str("released") };
+        f.debug_struct("Held")
+            .field("name", &lease.context.spec.name)
+            .field("fence", &lease.fence)
+            .field("slot", &lease.slot)
+            .finish_non_exhaustive()
+    }
+}
 
 impl LeaseOwner {
     pub(crate) fn new(lease: Lease) -> Self {

@@ -265,6 +265,7 @@ fn a_provider_can_wait_for_a_lock_of_another_client_and_block() {
     let start = Instant::now();
     while start.elapsed() < LIFE {
         held.check().unwrap();
+        std::thread::sleep(Duration::from_millis(10));
     }
     held.release().unwrap();
     call.join().unwrap();
