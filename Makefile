@@ -30,12 +30,13 @@ TIMES := $(STEP) --times $(if $(STRICT),--strict) --budget
 PARALLEL := -n 12 --dist worksteal
 PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
 # Each worker collects for itself, which takes longer than a few test cases do.
-PYTEST_FEW := $(BIN)/python -m pytest -q -n 4 --dist worksteal
+PYTEST_FEW := $(BIN)/python -m pytest -q -n 6 --dist worksteal
 SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos mutants setup frameworks/test_python.py frameworks/test_page.py)
 # The most telling test cases, which also run on a cluster and behind sentinels.
 TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed \
 	test_hand_over.py::test_a_lock_is_handed_over)
 THREADS := RUST_TEST_THREADS=12
+INTERNAL_DOCS := env RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
 LINTS = 'lints, types and documentation' 'make --no-print-directory --silent lint'
 
 # Everything is always built together: another choice would give dependencies other features and build them again.
@@ -202,8 +203,10 @@ DENY := $(or $(shell command -v cargo-deny),$(wildcard target/tools/bin/cargo-de
 # What fits into the time of the gate, besides `make test`.
 gate: test
 	@rm -f target/steps/times.txt
-	$(STEP) 'every case of what is promised, the demo and the benchmark' --show -- $(PYTEST) --all --take-turns \
-		$(addprefix tests/conformance/test_,pairs.py loss.py restart.py quorum.py) tests/chaos/test_demo.py tests/bench/test_bench.py
+	$(STEP) 'documentation of every crate' -- $(INTERNAL_DOCS)
+	$(STEP) 'what make test leaves to the gate' --show -- $(PYTEST) --gate $(SUITES)
+	$(STEP) 'every case of what is promised' --show -- $(PYTEST) --all --take-turns \
+		$(addprefix tests/conformance/test_,pairs.py loss.py restart.py quorum.py)
 	$(STEP) 'chaos in a cluster' --show -- $(BIN)/python tests chaos.chaos --cluster --seconds 30 --seed 1
 	$(STEP) 'chaos with sentinels' --show -- $(BIN)/python tests chaos.chaos --sentinel --seconds 30 --seed 1
 	$(if $(and $(ADVISORIES),$(DENY)),$(STEP) 'advisories' -- $(DENY) --locked --offline check advisories)
@@ -216,6 +219,7 @@ test-all: ## long: Run every test there is, those that `make test` leaves out in
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
 	$(STEP) 'tests in Rust' --show --beside $(LINTS) -- env $(THREADS) cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
 	$(STEP) 'planted faults of the engine' --show -- $(BIN)/python tests mutants.planted
+	$(STEP) 'documentation of every crate' -- $(INTERNAL_DOCS)
 	$(STEP) 'each feature alone' --show -- $(MAKE) --no-print-directory --silent features
 	$(STEP) 'model and simulation' --show -- cargo test --locked --release --no-fail-fast $(addprefix --package redlock-,model simulation) -- --include-ignored
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) --all python/tests
@@ -275,7 +279,7 @@ lint: lint-others lint-rust ## develop: Check formatting, lints, types, document
 lint-rust:
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked $(addprefix --package redlock-,core cli) --no-deps --quiet
 	@for lock in $$(git ls-files '*/Cargo.lock'); do \
 		! (cd $$(dirname $$lock) && cargo update --workspace --locked --offline 2>&1) | grep 'cannot update the lock file' || exit 1; done
 

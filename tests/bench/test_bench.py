@@ -19,7 +19,7 @@ from bench.workload import READERS, SEMAPHORE, WORKLOADS
 from support.process import python
 
 
-@pytest.mark.test_all("it runs each workload, which no promise is about")
+@pytest.mark.test_all("it runs each workload, which no promise is about", gate=True)
 @pytest.mark.timeout(180)
 def test_every_workload_gives_figures(tmp_path: Path) -> None:
     only = {"python-sync", "node"}

@@ -405,6 +405,7 @@ def test_a_violation_is_told_by_the_exit_status_and_no_secret_at_all(tmp_path: P
         assert not TOKEN.search(text)
 
 
+@pytest.mark.test_all("it begins a whole run", gate=True)
 @pytest.mark.timeout(120)
 def test_ctrl_c_ends_everything_and_reports(tmp_path: Path) -> None:
     command = [*python("chaos.chaos"), "--out", str(tmp_path), "--seed", "1", "--hands", "1", "--seconds", "3600"]

@@ -311,7 +311,7 @@ def play(out: Path, *given: str) -> tuple[int, str]:
     return process.returncode, said
 
 
-@pytest.mark.test_all("make demo plays it")
+@pytest.mark.test_all("make demo plays it", gate=True)
 @pytest.mark.timeout(180)
 def test_a_real_run_goes_through_all_troubles(tmp_path: Path) -> None:
     status, said = play(tmp_path)

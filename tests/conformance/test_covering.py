@@ -62,6 +62,7 @@ def test_the_tier_has_each_story_with_each_value(pytestconfig: pytest.Config) ->
         assert faces <= {value for _, value in values(item)}
 
 
+@pytest.mark.test_all("it collects the suite once more", gate=True)
 def test_with_all_every_case_runs() -> None:
     command = [*python("pytest"), "-q", "--collect-only", "--all", "--disable-plugin-autoload", "-p", "pytest_timeout"]
     result = subprocess.run([*command, str(HERE)], capture_output=True, text=True, check=True)

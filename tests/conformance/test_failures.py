@@ -30,6 +30,7 @@ def run(command: list[str]) -> str:
     return result.stdout
 
 
+@pytest.mark.test_all("it runs the suite twice", gate=True)
 def test_failure_can_be_understood_and_repeated(pytestconfig: pytest.Config) -> None:
     command = [sys.executable, "-m", "pytest", "-n", "2", FILE, "-k", STORY]
     command += ["--driver", f"python={FAULTY} --fault {FAULT}"]

@@ -61,7 +61,7 @@ def test_what_is_cited_exists() -> None:
 
 
 def test_a_check_that_make_test_leaves_out_says_so() -> None:
-    left = {(place, test) for place, test, how_much, _ in left_out() if how_much == "all"}
+    left = {(place, test) for place, test, how_much, *_ in left_out() if how_much == "all"}
     cited = [(*check.groups(), PAGE.startswith(IN_TEST_ALL, check.end())) for check in CHECK.finditer(PAGE)]
     assert not [check for *check, is_said in cited if is_said != bool({tuple(check), (check[0], "each test")} & left)]
 

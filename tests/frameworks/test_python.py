@@ -73,15 +73,16 @@ def test_django(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     until(lambda: not server.has("user:ada"), "it is released")
 
 
-REPEATED = pytest.mark.test_all("each worker class, each pool and each way to load has a case in make test")
+REPEATED = pytest.mark.test_all("each worker class, each pool and each way to load has another case")
+SEVERAL = pytest.mark.test_all("it starts several processes of a framework", gate=True)
 
 
 @pytest.mark.parametrize(
     ("worker", "preload"),
     [
         ("gevent", False),
-        ("gthread", True),
-        ("sync", True),
+        pytest.param("gthread", True, marks=SEVERAL),
+        pytest.param("sync", True, marks=SEVERAL),
         *(pytest.param(worker, worker == "gevent", marks=REPEATED) for worker in ("gevent", "gthread", "sync")),
     ],
 )
@@ -112,7 +113,7 @@ print(json.dumps({"fences": fences, "skipped": send.delay(17).get(timeout=30), "
 @pytest.mark.parametrize(
     "pool",
     [
-        "gevent",
+        pytest.param("gevent", marks=SEVERAL),
         "prefork",
         pytest.param("threads", marks=pytest.mark.test_all("gunicorn has a case with threads")),
     ],
@@ -133,6 +134,7 @@ def test_celery(server: Server, env: dict[str, str], tmp_path: Path, pool: str) 
     assert "Traceback" not in service.said
 
 
+@SEVERAL
 def test_one_beat_of_celery_runs(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     env |= {"CELERY_BROKER_URL": f"redis+socket://{server.socket}", "PATH": f"{SCRIPTS}:{env['PATH']}"}
     hosts = [tmp_path / "one", tmp_path / "two"]
@@ -150,6 +152,7 @@ def test_one_beat_of_celery_runs(server: Server, env: dict[str, str], tmp_path: 
     until(lambda: not server.has("beat"), "it is released")
 
 
+@SEVERAL
 def test_a_worker_of_celery_that_ends_releases(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     """A warm shutdown ends the children of prefork, which hold what their tasks have left held."""
     program = """

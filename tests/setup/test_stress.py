@@ -31,6 +31,7 @@ def test_a_seed_is_an_order() -> None:
     assert sorted(shuffled(range(20), 7)) == list(range(20))
 
 
+@pytest.mark.test_all("it collects cases three times more", gate=True)
 def test_each_seed_has_the_cases_of_make_test(tmp_path: Path) -> None:
     collect = [*python("pytest"), "--collect-only", "-q", str(TESTS / "conformance/test_pairs.py")]
     seeds = (["-p", "setup.seeded", "--order-seed", seed, "--outcomes", str(tmp_path / "outcomes")] for seed in "12")

@@ -15,16 +15,20 @@ from support.process import TESTS
 PAGE = TESTS / "TIERS.md"
 BEGIN, END = "<!-- python tests setup.tiers writes from here -->", "<!-- to here -->"
 
+ALL, GATE = "`make test-all`", "`make gate`"
+"""Who runs what `make test` leaves out. `make test-all` runs all of it."""
+
 IGNORED = re.compile(r'#\[ignore\s*=\s*"make test-all: ((?:[^"\\]|\\.)*)"\].*?\bfn (\w+)', re.S)
 
 
 class LeftOut(NamedTuple):
-    """A test, all of it or some of its cases, and why `make test` leaves it out."""
+    """A test, all of it or some of its cases, why `make test` leaves it out, and who runs it."""
 
     place: str
     test: str
     how_much: str
     reason: str
+    runs: str
 
 
 def left_out() -> list[LeftOut]:
@@ -39,13 +43,13 @@ def left_out() -> list[LeftOut]:
     return sorted(set(found))
 
 
-def in_rust(text: str) -> Iterator[tuple[str, str, str]]:
+def in_rust(text: str) -> Iterator[tuple[str, str, str, str]]:
     """Finds the tests that are ignored with a reason that begins with `make test-all: `."""
     for reason, test in IGNORED.findall(text):
-        yield test, "all", re.sub(r"\\\n\s*", "", reason)
+        yield test, "all", re.sub(r"\\\n\s*", "", reason), ALL
 
 
-def in_python(text: str) -> Iterator[tuple[str, str, str]]:
+def in_python(text: str) -> Iterator[tuple[str, str, str, str]]:
     """Finds the marks `test_all`, those that have a name included."""
     if "test_all" not in text:
         return
@@ -53,21 +57,27 @@ def in_python(text: str) -> Iterator[tuple[str, str, str]]:
     assigned = {ast.unparse(node.targets[0]): node.value for node in ast.walk(module) if isinstance(node, ast.Assign)}
     named = {name: reason for name, value in assigned.items() if (reason := reason_of(value))}
     if "pytestmark" in named:
-        yield "each test", "all", named["pytestmark"]
+        yield "each test", "all", *named["pytestmark"]
     # A mark stands at a function, in it, or in a list of cases that has a name.
     places = {name: value for name, value in assigned.items() if name not in named}
     functions = (node for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     for name, place in [*places.items(), *((node.name, node) for node in functions)]:
         for node in ast.walk(place):
             if reason := reason_of(node, named):
-                yield name, "all" if node in getattr(place, "decorator_list", []) else "some cases", reason
+                yield name, "all" if node in getattr(place, "decorator_list", []) else "some cases", *reason
 
 
-def reason_of(node: ast.AST, named: dict[str, str] | None = None) -> str | None:
-    """Returns the reason of a mark `test_all`, or of a name that stands for one."""
+def reason_of(node: ast.AST, named: dict[str, tuple[str, str]] | None = None) -> tuple[str, str] | None:
+    """Returns the reason of a mark `test_all` and who runs the test, or those of a name that stands for one."""
     match node:
-        case ast.Call(func=ast.Attribute(attr="test_all"), args=[ast.Constant(value=str(reason))]):
-            return reason
+        case ast.Call(func=ast.Attribute(attr="test_all"), args=[ast.Constant(value=str(reason))], keywords=[]):
+            return reason, ALL
+        case ast.Call(
+            func=ast.Attribute(attr="test_all"),
+            args=[ast.Constant(value=str(reason))],
+            keywords=[ast.keyword(arg="gate", value=ast.Constant(value=True))],
+        ):
+            return reason, GATE
         case ast.Call(func=ast.Attribute(attr="test_all")):
             raise ValueError(f"{ast.unparse(node)}: a mark that leaves a test out needs its reason as a literal")
         case ast.Name(id=name) if named:
@@ -79,8 +89,8 @@ def written(page: str) -> str:
     """Returns the page with the list of today."""
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    rows = ["| test | left out | reason |", "| --- | --- | --- |"]
-    rows += [f"| `{place}`: `{test}` | {how_much} | {reason} |" for place, test, how_much, reason in left_out()]
+    rows = ["| test | left out | reason | run by |", "| --- | --- | --- | --- |"]
+    rows += [f"| `{place}`: `{test}` | {' | '.join(rest)} |" for place, test, *rest in left_out()]
     return "\n".join([head + BEGIN, "", *rows, "", END + tail])
 
 

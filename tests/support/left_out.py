@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the option that selects the tier."""
+    """Adds the options that select the tier."""
     parser.addoption("--all", action="store_true", help="run also what only `make test-all` runs")
+    parser.addoption("--gate", action="store_true", help="run what `make gate` runs of that, and nothing else")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the mark of a test that only `make test-all` runs."""
-    config.addinivalue_line("markers", "test_all(reason): only `make test-all` runs it, for this reason")
+    """Registers the mark of a test that only `make test-all` runs.
+
+    Thousands of cases are made and stay to the end, so that looking for garbage among them is in vain.
+    """
+    gc.disable()
+    config.addinivalue_line(
+        "markers",
+        "test_all(reason, gate): only `make test-all` runs it, for this reason, and `make gate` if that is true",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the tests with this mark out of `make test`."""
+    """Leaves the tests with this mark out of `make test`, and those without it out of what the gate adds."""
     if config.getoption("--all"):
         return
-    left_out = {item: None for item in items if item.get_closest_marker("test_all")}
-    items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=list(left_out))
+    gate = config.getoption("--gate")
+
+    def runs(item: pytest.Item) -> bool:
+        marks = list(item.iter_markers("test_all"))
+        return gate == bool(marks) and all(mark.kwargs.get("gate") for mark in marks)
+
+    config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
+    items[:] = [item for item in items if runs(item)]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Collects garbage again, of what comes from now on."""
+    gc.freeze()
+    gc.enable()
