@@ -516,15 +516,16 @@ fn a_dropped_acquire_leaves_no_key() {
     let redlock = Redlock::new(proxy.url()).unwrap();
     let runtime = current_thread();
     runtime.block_on(cycle(&redlock));
-    let lock = redlock.lock("foo").ttl(Duration::from_secs(60)).node_timeout(Duration::from_secs(50));
-    for drop_runtime_first in [false, true] {
+    // Each its own name: a call for the same one would wait until the create before cannot come any more.
+    for (name, drop_runtime_first) in [("bar", false), ("baz", true)] {
+        let lock = redlock.lock(name).ttl(Duration::from_secs(60)).node_timeout(Duration::from_secs(50));
         let runtime = current_thread();
         runtime.block_on(cycle(&redlock));
         proxy.hold_replies();
         let mut acquiring = Box::pin(lock.acquire());
         runtime.block_on(async {
             // Until the server has the key, while its reply is on the way.
-            while server.get("foo").is_none() {
+            while server.get(name).is_none() {
                 let step = tokio::time::timeout(Duration::from_millis(1), acquiring.as_mut());
                 assert!(step.await.is_err());
             }
@@ -537,7 +538,7 @@ fn a_dropped_acquire_leaves_no_key() {
             drop(runtime);
         }
         proxy.let_go();
-        eventually("the key is gone", || server.get("foo").is_none());
+        eventually("the key is gone", || server.get(name).is_none());
     }
     // While it waits in the background for another holder.
     let guard = runtime.block_on(redlock.lock("foo").acquire()).unwrap();
