@@ -1,6 +1,6 @@
 /** Elections: of many candidates, at most one leads. */
 
-import { LockInvalidArgument, LockLost, LockUnavailable } from "./errors.js";
+import { LockClosed, LockInvalidArgument, LockLost, LockUnavailable } from "./errors.js";
 import type { Lock } from "./lock.js";
 import type { LockOptions } from "./options.js";
 import { checkedOptions, LOCK_OPTIONS } from "./validate.js";
@@ -194,8 +194,9 @@ export class Election {
         }
       });
     } catch (error) {
-      // Once the body has returned, this is about the release. The candidate has resigned whatever it says.
-      if (!led.isOver && !term.isEnd(error)) throw error;
+      // Once the body has returned, this is about the release. The candidate has resigned whatever it says, but if its
+      // client was closed, others could lead meanwhile.
+      if (error instanceof LockClosed || !(led.isOver || term.isEnd(error))) throw error;
     }
     return term.isCut ? { isOver: false } : led;
   }

@@ -354,6 +354,7 @@ export class Lock {
    * @throws {@link LockUnavailable}: no quorum of nodes confirmed it within `nodeTimeout`, or within 250 ms if that is
    * longer, plus the client's `connectTimeout` if connections have to be made; the background continues the release.
    * @throws {@link LockNotHeld}: this object never acquired it.
+   * @throws {@link LockClosed}: the client was closed while the lock was held, so another holder may have had it since.
    */
   async release(): Promise<void> {
     this.#part();

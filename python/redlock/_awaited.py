@@ -177,8 +177,9 @@ class Lock(OnlyAsyncWith, _calls.Watched):
         """Release the lock. From the beginning of the call on it is not held, even if the call fails.
 
         A second release is not an error. Raises `LockNotHeld` if the lock was never acquired, `LockLost` if it was lost
-        before, and `LockUnavailable` if no quorum confirmed the release. In the last case, and if the call is
-        cancelled, the background continues the release until it succeeds or the ttl has passed.
+        before, `LockClosed` if its client was closed meanwhile, and `LockUnavailable` if no quorum confirmed the
+        release. In the last case, and if the call is cancelled, the background continues the release until it succeeds
+        or the ttl has passed.
         """
         watch, told_in = self._watch, self._queue
         loop, queue = _calls.current()

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from conformance.conftest import Drivers
-from conformance.driver import FACES, Election
+from conformance.driver import FACES, Election, LockError
 from conformance.history import SLACK_MS
 from conformance.story import Asked, leader_of, within
 from support.clock import until
@@ -249,6 +249,20 @@ def test_a_body_that_fails_resigns(drivers: Drivers, nodes: Cluster, face: str, 
     assert [each["how"] for each in leader.terms()] == ["failed"]
     candidate.end_term()
     assert waiting.result()["result"] == term(candidate)
+
+
+@every_face
+def test_a_term_whose_client_is_closed(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    """Another may lead while the body goes on, so what that returns does not count."""
+    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
+    leader = client.election(name)
+    run = leader.start_run()
+    leader_of([leader])
+    client.close()
+    leader.end_term()
+    with pytest.raises(LockError) as ended:
+        run.result()
+    assert ended.value.code == "closed"
 
 
 def test_a_campaign_outlasts_an_outage(drivers: Drivers, own_nodes: Cluster, name: str) -> None:

@@ -294,6 +294,10 @@ def test_closed_client(drivers: Drivers, nodes: Cluster, face: str, name: str) -
         with pytest.raises(LockError, match="client is closed") as closed:
             call()
         assert closed.value.code == "closed"
+    # Somebody else may have it since then.
+    with pytest.raises(LockError, match="closed while it was held") as ended:
+        lock.release()
+    assert ended.value.code == "closed"
     # Other clients of the process live on.
     kept.extend()
     kept.release()

@@ -387,7 +387,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// `lost`, `unavailable` or `not_held`.
+    /// `lost`, `unavailable`, `closed` or `not_held`.
     pub fn release(self) -> Result<(), Error> {
         let lease = Arc::clone(self.lease());
         if lease.context.process.is_foreign() {

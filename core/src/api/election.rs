@@ -85,9 +85,9 @@ impl Election {
     /// # Errors
     ///
     /// - `forbidden`: nodes that refuse the credentials or rights rule out a quorum.
-    /// - `unavailable`: redlock is shut down in this process, or the system gives no thread.
+    /// - `unavailable`: the system gives no thread.
     /// - `invalid_argument`: a wrong name or option.
-    /// - `closed`: the client is closed.
+    /// - `closed`: the client is closed, also while `body` runs, or redlock is shut down.
     ///
     /// # Cancel safety
     ///
@@ -96,11 +96,12 @@ impl Election {
         loop {
             let Some(guard) = self.campaign().await? else { return Ok(None) };
             let led = self.unless_stopped(unless(guard.lost(), body(&guard))).await;
+            let is_led_to_the_end = guard.is_held();
             // It resigns, whether the term is over already or not. The background goes on with a release that fails.
             drop(guard.release().await);
             match led {
-                Some(Ok(output)) => return Ok(Some(output)),
-                Some(Err(_)) => {}
+                Some(Ok(output)) if is_led_to_the_end => return Ok(Some(output)),
+                Some(_) => {}
                 None => return Ok(None),
             }
         }
@@ -164,7 +165,8 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// `invalid_argument` for a wrong name, `closed` if the client is closed; `unavailable` if the system gives no thread.
+    /// `invalid_argument` for a wrong name, `closed` if the client is closed or redlock is shut down; `unavailable` if the system
+    /// gives no thread.
     ///
     /// # Cancel safety
     ///

@@ -38,7 +38,7 @@ macro_rules! guard_methods {
         ///
         /// # Errors
         ///
-        /// `lost` with its reason; `not_held` in a forked child.
+        /// `lost` with its reason; `not_held` if its client is closed or redlock is shut down, and in a forked child.
         pub fn check(&self) -> Result<(), Error> {
             self.lease().remaining().map(drop)
         }
@@ -121,7 +121,7 @@ impl Guard {
     /// # Errors
     ///
     /// `lost` if the lock is lost; `unavailable` if no quorum answered (the lock then stays valid for as long as
-    /// before); `not_held` in a forked child.
+    /// before); `not_held` if its client is closed or redlock is shut down, and in a forked child.
     ///
     /// # Cancel safety
     ///
@@ -229,7 +229,8 @@ impl Guard {
     /// # Errors
     ///
     /// `lost` if the lock was lost before; `unavailable` if no quorum confirmed the release in time. In each case, the
-    /// background finishes the release.
+    /// background finishes the release. `closed` if the client was closed, or redlock [shut down](crate::shutdown), while the
+    /// lock was held; `not_held` in a forked child.
     ///
     /// # Cancel safety
     ///

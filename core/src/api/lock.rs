@@ -169,7 +169,8 @@ impl<Kind> Lock<Kind> {
     ///   answer other calls.
     /// - `unavailable`: no quorum of nodes could be asked or would answer until the timeout. Without a timeout, the
     ///   limit is 10 s after the first attempt. The time spent waiting for nodes that restarted and do not count yet is
-    ///   not part of the 10 s. After [`shutdown`](crate::shutdown), the call fails at once.
+    ///   not part of the 10 s.
+    /// - `closed`: the client is closed, or redlock is [shut down](crate::shutdown).
     /// - `forbidden`: nodes that refuse the credentials or rights rule out a quorum.
     /// - `invalid_argument`: a wrong name or option, or too many addresses of the same server.
     ///
@@ -311,10 +312,10 @@ pub(crate) fn none_if_denied<T>(acquired: Result<T, Error>) -> Result<Option<T>,
     }
 }
 
-/// Reports only a loss from a release at the end of a block. Other errors of the release are ignored.
+/// Reports of a release at the end of a block only that others may have had the lock before.
 pub(crate) fn ignore_unconfirmed(released: Result<(), Error>) -> Result<(), Error> {
     match released {
-        Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+        Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::Closed) => Err(error),
         _ => Ok(()),
     }
 }

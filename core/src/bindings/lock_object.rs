@@ -429,7 +429,7 @@ impl LockObject {
     ///
     /// # Errors
     ///
-    /// `lost`.
+    /// `lost` or `closed`.
     pub fn release_at_exit<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<(), Stop<E>> {
         match self.release(interrupted) {
             Err(Stop::Failed(error)) => Ok(ignore_unconfirmed(Err(error))?),

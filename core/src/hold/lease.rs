@@ -198,7 +198,7 @@ enum Phase {
 pub(crate) enum ReleaseBegun {
     /// The keys have to be deleted. After that the meter counts how the hold ended.
     Release(Ownership, Option<ReleaseMeter>),
-    /// It was released before.
+    /// It was detached before.
     Already,
 }
 
@@ -428,11 +428,12 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// `lost` if the lock was lost before.
+    /// `lost` if the lock was lost before; `closed` if its hold has ended with its client, or by a shutdown.
     pub(crate) fn begin_release(&self) -> Result<ReleaseBegun, Error> {
         let now = self.now();
         let mut state = self.state();
         match &state.phase {
+            Phase::Released if self.context.has_ended() => return Err(self.error(ErrorKind::Closed)),
             Phase::Released => return Ok(ReleaseBegun::Already),
             Phase::Lost(loss) => {
                 let (error, lost_at) = (self.lost_error(loss.clone()), state.lost_at);
@@ -747,7 +748,8 @@ impl Lease {
 
     pub(crate) fn error(&self, kind: ErrorKind) -> Error {
         let message = match kind {
-            ErrorKind::NotHeld => "not held: it was released, or never acquired by this process",
+            ErrorKind::NotHeld => "not held: it was released, its client was closed, or this process never acquired it",
+            ErrorKind::Closed => "its client was closed while it was held: others may have had the lock since then",
             _ => "the call failed",
         };
         Error::new(kind, message).with_name(self.context.spec.name.bytes())

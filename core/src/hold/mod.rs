@@ -93,7 +93,9 @@ pub(crate) async fn finish_release(lease: Arc<Lease>, begun: Result<ReleaseBegun
         Ok(ReleaseBegun::Release(ownership, meter)) => (ownership, meter),
         Ok(ReleaseBegun::Already) => return Ok(()),
         Err(error) => {
-            process.metrics.releases[ReleaseEnd::Lost as usize].add();
+            if error.kind() == ErrorKind::Lost {
+                process.metrics.releases[ReleaseEnd::Lost as usize].add();
+            }
             return Err(error);
         }
     };

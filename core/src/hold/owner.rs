@@ -35,8 +35,7 @@ impl LeaseOwner {
         lease.meter.begin(process, process.clock.now());
         // This does not end the lease, which would be a loss of which its user is told.
         let late = !lease.is_valid();
-        let has_ended = || process.shutdown.has_started() || lease.context.client.has_started();
-        if late || has_ended() {
+        if late || lease.context.has_ended() {
             lease.meter.cancel(process);
             return false;
         }
@@ -45,7 +44,7 @@ impl LeaseOwner {
         }
         lease.context.process.schedule.add(Arc::clone(lease) as _);
         // What ended between the checks has not seen this lock on the schedule.
-        if has_ended() {
+        if lease.context.has_ended() {
             lease.meter.cancel(process);
             return false;
         }

@@ -107,6 +107,11 @@ impl LockContext {
         self.listed.of_key(&self.spec.keys.lock)
     }
 
+    /// Whether the client is closed, or redlock is shut down.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.process.shutdown.has_started() || self.client.has_started()
+    }
+
     /// Returns the context of a slot of this semaphore.
     pub(crate) fn of_slot(&self, slot: u32) -> Self {
         let spec = Spec { keys: self.spec.names.slot_keys(slot), ..Spec::clone(&self.spec) };

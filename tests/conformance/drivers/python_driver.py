@@ -352,6 +352,8 @@ class Candidate:
             self.terms[-1]["valid_until_ns"] = now_ns() + int(self.lock.remaining * 1e9)
         except redlock.LockLost as error:
             self.terms[-1]["lost"] = described(error)
+        except redlock.LockNotHeld:
+            """Its client was closed."""
 
     @contextlib.contextmanager
     def refused(self) -> Iterator[None]:
