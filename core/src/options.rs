@@ -22,8 +22,8 @@ const TTL_DEFAULT: Duration = Duration::from_secs(10);
 /// a year does not differ from an endless one.
 const TIMEOUT_MOST: Duration = hours(24 * 365);
 
-/// A longer `max_hold` is cut to this one, for the same reason. No server keeps a fence for longer.
-const MAX_HOLD_MOST: Duration = hours(24 * 365 * 10);
+/// A longer `max_hold` is cut to this one, which is as good as none, for the same reason. No server keeps a fence for longer.
+pub(crate) const MAX_HOLD_MOST: Duration = hours(24 * 365 * 10);
 
 /// A busy machine, the server's or this one, may delay a healthy node's answer by this much.
 const NODE_TIMEOUT_DEFAULT_LEAST: Duration = Duration::from_millis(50);

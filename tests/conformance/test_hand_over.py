@@ -13,7 +13,7 @@ from conformance.conftest import ROOT, Drivers
 from conformance.driver import FACES, Call, Client, Lock, LockError
 from conformance.history import SLACK_MS
 from conformance.story import connect_to_all, fence_key, several, slot_key
-from support.clock import until
+from support.clock import now_ns, until
 from support.servers import Cluster
 
 every_face = pytest.mark.parametrize("face", FACES)
@@ -216,6 +216,21 @@ def test_wrong_texts_are_refused(drivers: Drivers, node: Cluster, face: str, nam
     ended = refusal(client.start_attach(text))
     assert (ended.code, ended.reason) == ("lost", "deleted")
     assert node.has(fence_key(name))
+
+
+@every_face
+def test_an_attached_lock_goes_by_its_text(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    """Whatever the client that attaches it gives to its own locks."""
+    driver = drivers.start(face)
+    lock = driver.client(node.urls, ttl_ms=2 * SHORT_TTL_MS).lock(name)
+    other = driver.client(node.urls, ttl_ms=SHORT_TTL_MS, max_hold_ms=SHORT_TTL_MS, auto_renew=False)
+    lock.acquire()
+    attached = other.attach(lock.detach(), lock)
+    acquired_ns = now_ns()
+    until(lambda: now_ns() - acquired_ns > 2 * SHORT_TTL_MS * 1e6, "its first validity is over")
+    attached.extend()
+    again = driver.client(node.urls).attach(attached.detach(), attached)
+    again.release()
 
 
 @every_face

@@ -38,6 +38,7 @@ use crate::hold::setnx::Grant;
 use crate::net::ballots::PENDING;
 use crate::net::footprint::Footprint;
 use crate::net::member::Member;
+use crate::options::MAX_HOLD_MOST;
 use crate::process::context::LockContext;
 use crate::process::schedule::{Next, NotHeld, OwnHold, Timed, Unlogged};
 use crate::process::waiters::Ends;
@@ -501,7 +502,7 @@ impl Lease {
             acquired: wall.saturating_sub(micros(now.since(self.acquired))),
             end: wall + micros(kept_until.since(now)),
             ttl,
-            max_hold: spec.settings.max_hold,
+            max_hold: spec.settings.max_hold.filter(|max_hold| *max_hold < MAX_HOLD_MOST),
             at_least: spec.settings.at_least,
             margin: self.margin(),
             label: Arc::clone(&spec.settings.label),

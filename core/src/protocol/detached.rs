@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::options::{OPTIONS, Options, Protocol};
+use crate::options::{MAX_HOLD_MOST, OPTIONS, Options, Protocol};
 use crate::protocol::request::FENCES;
 use crate::protocol::token::Token;
 
@@ -54,7 +54,7 @@ impl Detached {
         if let Kind::Semaphore(_, slot) = self.kind { Some(slot) } else { None }
     }
 
-    /// Adds to a caller's options what the text has.
+    /// Adds to a caller's options what the text has, in the place of what its client gives to locks of its own.
     ///
     /// # Errors
     ///
@@ -68,8 +68,9 @@ impl Detached {
         Ok(Options {
             // An extension may have made it longer than an acquire allows.
             ttl: own.ttl.or(Some(self.ttl.min(self.max_hold.unwrap_or(Duration::MAX)))),
-            max_hold: self.max_hold,
+            max_hold: Some(self.max_hold.unwrap_or(MAX_HOLD_MOST)),
             at_least: Some(self.at_least),
+            auto_renew: own.auto_renew.or(Some(true)),
             margin: Some(self.margin),
             label: Some(Arc::clone(&self.label)),
             protocol: Some(Protocol::Plain),

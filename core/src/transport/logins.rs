@@ -415,7 +415,7 @@ impl Keeper {
                 own = OwnRuntime::start("redlock-login").await;
             }
             if let Some(error) = logins.call(&own).await {
-                log!(LOGIN_FAILED, %error, "no new login; the one before stays in use, and the provider is called again");
+                log!(LOGIN_FAILED, %error, "the provider gave no login and is called again; the one before, if there was one, stays in use");
             }
             let (clock, wanted) = (logins.clock.clone(), Arc::clone(&logins.wanted));
             let mut next_call = logins.state.lock().next_call;
