@@ -7,11 +7,13 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pytest
 
 from conformance.conftest import Drivers
-from conformance.driver import Call, LockError
+from conformance.driver import FACES, Call, LockError
+from conformance.history import SLACK_MS
 from conformance.story import connect_to_all, fence_key, one_try_ms, within
 from support.clock import until
 from support.servers import Cluster, Server
@@ -41,6 +43,29 @@ def test_late_grant_is_taken_back(drivers: Drivers, start_nodes: Callable[..., C
     until(lambda: not nodes.has(name), "and has taken it back")
     assert not lock.state()["held"]
     lock.acquire(timeout_ms=LIMIT_MS)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_call_ends_with_its_timeout(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
+) -> None:
+    """However long a node may take, and whatever is left to clean up."""
+    (server,) = nodes = start_nodes(1)
+    # Not silent before the calls end.
+    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=5 * SLACK_MS)
+    connect_to_all(client, nodes, name)
+    detached = client.lock("detached")
+    detached.acquire()
+    locks = [client.lock(name), client.semaphore(name, 2), client.lock_all([name, "b"]), client.lock("r", shared=True)]
+    locks.append(client.lock("older", protocol="setnx"))
+    calls = [partial(lock.start_acquire, timeout_ms=1) for lock in locks]
+    calls.append(partial(client.start_attach, detached.detach(), timeout_ms=1))
+    server.freeze()
+    with within(1):
+        for call in [call() for call in calls]:
+            with contextlib.suppress(LockError):
+                assert not call.result()["acquired"]
+    server.thaw()
 
 
 @both_drives

@@ -9,6 +9,7 @@
 //! - dropped later: the attachment keys back in the background;
 //! - won, but not received: the lock is released, as any that is won and not received.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,7 +74,8 @@ impl Acquire {
         if (error.is_some() || ballots.votes().contains(&KeyVote::Foreign))
             && let Some(attachment) = &mut self.attachment
         {
-            attachment.key_back(connections).await;
+            // If the call's time ends before, the background does the rest.
+            connections.clock.timeout_at(self.limit, pin!(attachment.key_back(connections))).await;
             self.attachment = None;
         }
         if let Some(error) = error {

@@ -45,6 +45,8 @@ pub(crate) struct AttemptState {
     pub(crate) positions: Option<Arc<Positions>>,
     /// The slot to try, of a semaphore.
     pub(crate) slot: Option<u32>,
+    /// The end of the call, its clean-up included.
+    pub(crate) end: Moment,
     /// The span of the call.
     pub(crate) trace: OpenSpan,
 }
@@ -113,7 +115,7 @@ pub(crate) async fn attempt(
     ballots.took = ballots.ended.since(start);
     // Takes back unwritten requests, but those that count a waiter.
     drop(asking);
-    ballots.freed = claim.release_all_now(connections).await;
+    ballots.freed = claim.release_all_now(connections, state.end).await;
     Err(NoQuorum::Lost(ballots.into()))
 }
 

@@ -200,7 +200,7 @@ impl Acquire {
             context,
             deadline,
             limit,
-            state: AttemptState { trace: meter.trace().clone(), ..AttemptState::default() },
+            state: AttemptState { end: limit, trace: meter.trace().clone(), ..AttemptState::default() },
             attempts: 0,
             splits: 0,
             pause: Duration::ZERO,

@@ -184,10 +184,11 @@ impl Claim {
     }
 
     /// Deletes the keys of a lost attempt over the caller's connections. Waits for all responsive nodes, so that no
-    /// request of the attempt stays unwritten. Returns the nodes that deleted a key, which are free now. Cancel safe:
-    /// missing releases become pending.
-    pub(crate) async fn release_all_now(mut self, connections: &Arc<Connections>) -> NodeMask {
-        let (mut round, mut votes) = self.release_round(connections, self.inner().node_timeout, None);
+    /// request of the attempt stays unwritten, until `end` at most. Returns the nodes that deleted a key, which are free
+    /// now. Cancel safe: missing releases become pending.
+    pub(crate) async fn release_all_now(mut self, connections: &Arc<Connections>, end: Moment) -> NodeMask {
+        let (round, mut votes) = self.release_round(connections, self.inner().node_timeout, None);
+        let mut round = round.until(end);
         loop {
             let unresponsive = connections.members.health.unresponsive();
             let waiting = |(node, vote): (usize, &KeyVote)| *vote == KeyVote::Pending && !unresponsive.contains(node);
@@ -199,10 +200,11 @@ impl Claim {
                 Some(Event::TimeUp) | None => break,
             }
         }
-        // Only unresponsive nodes are left. Dropping the claim queues the missing releases now, and the background
-        // waits for the answers.
+        // Dropping the claim queues the missing releases now, and the background waits for the answers.
+        if !round.is_cut() {
+            self.keep_nobody_back();
+        }
         drop(round);
-        self.keep_nobody_back();
         drop(self);
         // The caller may not drive its connections again: lets them write what was queued.
         tokio::task::yield_now().await;

@@ -393,7 +393,7 @@ impl Task {
         let votes = if asked.shape.is_permit() { 5 } else { 2 };
         match asked.timeout {
             Some(Duration::ZERO) => self.in_time(what, invoke_ns, CONNECT + votes * node_timeout),
-            Some(timeout) => self.in_time(what, invoke_ns, timeout + node_timeout),
+            Some(timeout) => self.in_time(what, invoke_ns, timeout),
             None => {}
         }
     }
