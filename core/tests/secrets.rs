@@ -159,6 +159,9 @@ fn use_within(seen: &Seen, nodes: &[String], timeout: Duration) -> Option<Error>
     runtime.block_on(async {
         let lock = redlock.lock("foo");
         seen.show(&lock);
+        seen.show(&redlock.election("foo"));
+        seen.show(&redlock.list_locks("foo*"));
+        seen.show(&redlock.setnx_lock("bar").try_acquire().await);
         seen.show(&redlock.inspect("foo").await);
         for lock in [lock.clone(), lock.ttl(Duration::from_secs(5))] {
             match lock.try_acquire().await {

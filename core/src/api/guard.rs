@@ -229,8 +229,8 @@ impl Guard {
     /// # Errors
     ///
     /// `lost` if the lock was lost before; `unavailable` if no quorum confirmed the release in time. In each case, the
-    /// background finishes the release. `closed` if the client was closed, or redlock [shut down](crate::shutdown), while the
-    /// lock was held; `not_held` in a forked child.
+    /// background finishes the release. `closed` if the client was closed while the lock was held; `not_held` in a forked
+    /// child.
     ///
     /// # Cancel safety
     ///

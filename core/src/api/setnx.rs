@@ -137,7 +137,7 @@ impl SetnxGuard {
     ///
     /// `lost` if the lock was lost before; `unavailable` if the node did not confirm the release in time. The release
     /// is sent only once, because a second one could delete the key of the next owner. `closed` if the client was
-    /// closed, or redlock [shut down](crate::shutdown), while the lock was held.
+    /// closed while the lock was held.
     ///
     /// # Cancel safety
     ///

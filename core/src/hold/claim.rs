@@ -201,10 +201,8 @@ impl Claim {
             }
         }
         // Dropping the claim queues the missing releases now, and the background waits for the answers.
-        if !round.is_cut() {
-            self.keep_nobody_back();
-        }
         drop(round);
+        self.keep_nobody_back();
         drop(self);
         // The caller may not drive its connections again: lets them write what was queued.
         tokio::task::yield_now().await;

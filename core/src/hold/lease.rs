@@ -429,12 +429,13 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// `lost` if the lock was lost before; `closed` if its hold has ended with its client, or by a shutdown.
+    /// `lost` if the lock was lost before; `closed` if its hold has ended with its client. A shutdown is the end of the
+    /// program, in which nobody relies on the lock any more.
     pub(crate) fn begin_release(&self) -> Result<ReleaseBegun, Error> {
         let now = self.now();
         let mut state = self.state();
         match &state.phase {
-            Phase::Released if self.context.has_ended() => return Err(self.error(ErrorKind::Closed)),
+            Phase::Released if self.context.client.has_started() => return Err(self.error(ErrorKind::Closed)),
             Phase::Released => return Ok(ReleaseBegun::Already),
             Phase::Lost(loss) => {
                 let (error, lost_at) = (self.lost_error(loss.clone()), state.lost_at);

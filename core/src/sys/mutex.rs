@@ -2,9 +2,14 @@
 
 use std::sync::MutexGuard;
 
+use crate::texts::opaque;
+
 /// A [`std::sync::Mutex`] for moments only.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+// It would be locked for as long as its content is written.
+opaque!(Mutex<T>);
 
 impl<T> Mutex<T> {
     pub(crate) const fn new(value: T) -> Self {

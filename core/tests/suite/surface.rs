@@ -154,8 +154,8 @@ async fn client_and_lock() -> Result<(), Error> {
     let _: bool = Redlock::wait_free(&redlock, "other", Some(Duration::ZERO)).await?;
     drop::<Option<LockView>>(Redlock::break_lock(&redlock, "other", Some(1)).await?);
     drop::<Vec<Diagnosis>>(Redlock::diagnose(&redlock).await?);
-    Redlock::close(redlock.clone(), Duration::ZERO).await;
     Guard::release(guard).await?;
+    Redlock::close(redlock.clone(), Duration::ZERO).await;
     drop::<std::pin::Pin<Box<dyn Future<Output = Error>>>>(Box::pin(lost));
     Ok(())
 }
@@ -328,10 +328,11 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     let _: bool = blocking::Redlock::wait_free(&redlock, "other", None)?;
     drop::<Option<LockView>>(blocking::Redlock::break_lock(&redlock, "other", None)?);
     let diagnoses: Vec<Diagnosis> = blocking::Redlock::diagnose(&redlock)?;
-    blocking::Redlock::close(redlock.clone(), Duration::ZERO);
     let level: Level = Diagnosis::level(&diagnoses[0]);
     let _: &'static str = Level::as_str(level);
-    blocking::Guard::release(guard)
+    blocking::Guard::release(guard)?;
+    blocking::Redlock::close(redlock.clone(), Duration::ZERO);
+    Ok(())
 }
 
 #[test]
