@@ -186,6 +186,9 @@ class Election(Candidate[Lock]):
             returned = await body(lock)
         except BaseException as error:
             ends = is_end(lock, error)
+            if not ends and not isinstance(error, asyncio.CancelledError):
+                # From here on, a stop does not keep the caller from what the body has raised.
+                running.end(None)
             try:
                 await lock.__aexit__(type(error), error, error.__traceback__)
             except LockLost:

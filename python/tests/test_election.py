@@ -357,7 +357,11 @@ async def test_what_a_body_raises_comes_out_after_the_release(aelection: aio.Ele
         except asyncio.CancelledError:
             raise KeyError("mine") from None
 
-    for body in (fail, fail_after_the_loss):
+    async def fail_after_the_stop(_: aio.Lock) -> None:
+        aelection.stop()
+        raise KeyError("mine")
+
+    for body in (fail, fail_after_the_loss, fail_after_the_stop):
         with pytest.raises(KeyError, match="mine"):
             await aelection.run(body)
         assert undisturbed()
