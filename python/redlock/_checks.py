@@ -36,8 +36,8 @@ def coroutine(function: object, taker: str, does: str = "decorates") -> None:
 
 def _callable(function: Any, taker: str) -> None:  # noqa: ANN401 - `object` would be narrowed to a type without a name
     kind = type(function).__name__
-    if kind in {"classmethod", "property"}:
-        raise TypeError(f"write @{kind} above the decorator of the lock: a {kind} cannot be called")
+    if kind in {"classmethod", "staticmethod", "property"}:
+        raise TypeError(f"write @{kind} above the decorator of the lock: a {kind} is not a function")
     if not callable(function):
         raise TypeError(f"a {type(function).__qualname__} cannot be called, but {taker} takes functions{_NAME_FIRST}")
 
