@@ -32,9 +32,15 @@ class Body(Generic[R]):
 
     def cut(self, reason: R) -> None:
         """Cancel the task, once, unless the body has ended."""
-        if self._reason is None and self._task is not None:
-            self._reason = reason
-            self._task.cancel()
+        if self._reason is not None or self._task is None:
+            return
+        loop = self._task.get_loop()
+        if asyncio.current_task(loop) is self._task:
+            # If the body ends before it waits, `uncancel` does not take this back before Python 3.13.
+            loop.call_soon(self.cut, reason)
+            return
+        self._reason = reason
+        self._task.cancel()
 
     def end(self, kind: type[BaseException] | None) -> R | None:
         """Take the cancellation back. Return its reason if nothing else has cancelled the body, which raised `kind`."""

@@ -157,6 +157,15 @@ async def test_a_loss_that_the_body_ignores_is_told_at_its_end(aclient: aio.Redl
                 pass
 
 
+async def test_a_callback_set_after_a_loss_that_the_loop_has_not_seen(aclient: aio.Redlock, name: str) -> None:
+    heard: list[redlock.LockLost] = []
+    with pytest.raises(redlock.LockLost):
+        async with aclient.lock(name, ttl=0.1, auto_renew=False) as lock:
+            assert select.select([_calls._of(asyncio.get_running_loop()).fileno()], [], [], LIMIT)[0]
+            lock.on_lost(heard.append)
+    await eventually(lambda: len(heard) == 1)
+
+
 async def test_nested_blocks_lost_together(aclient: aio.Redlock, server: Server, name: str) -> None:
     task = asyncio.current_task()
     assert task is not None
