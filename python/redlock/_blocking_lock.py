@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from redlock import _losses, _native
-from redlock._checks import OnlyWith, plain, warn_in_loop
+from redlock._checks import OnlyWith, plain, ran, warn_in_loop
 from redlock.errors import LockLost
 from redlock.leadership import Stop, Stopped
 from redlock.options import Options
@@ -35,8 +35,8 @@ class Lock(OnlyWith, _native.Lock):
     exception. A release that no quorum confirms is not an error there: the background continues it.
 
     As a decorator it makes a fresh lock for each call, with the same options and `on_lost` callbacks. Generators and
-    coroutine functions are refused with `TypeError`: their body would run after the release. `Redlock.locked` makes
-    decorators that can do more.
+    coroutine functions are refused with `TypeError`: their body would run after the release. Behind other decorators,
+    such as `contextlib.contextmanager`, the call refuses them. `Redlock.locked` makes decorators that can do more.
 
     It cannot be pickled or copied. If it is garbage-collected after `acquire`, it stays held until the process ends,
     with a `ResourceWarning`: nothing can release it any more. In a `with` block, it is released.
@@ -136,6 +136,6 @@ class Lock(OnlyWith, _native.Lock):
         @functools.wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
             with self._another():
-                return function(*args, **kwargs)
+                return ran(function, function(*args, **kwargs), TAKER)
 
         return locked

@@ -1,12 +1,15 @@
 """What of a program's calls is checked here: functions, blocks, a doubtful ttl, a thread that must not block."""
 
+import contextlib
 import inspect
 import sys
+import types
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 F = TypeVar("F")
+R = TypeVar("R")
 
 _NAME_FIRST = '; if it is a call of a function under a bare @redlock.locked, write @redlock.locked("name")'
 
@@ -22,8 +25,48 @@ def plain(function: object, taker: str) -> None:
     """Refuse a function whose body does not run during the call."""
     _callable(function, taker)
     if inspect.iscoroutinefunction(_body(function)):
-        raise TypeError(f"{named(function)} is a coroutine function, but {taker} takes plain functions")
+        raise _coroutine_function(function, taker)
     _no_generator(function, taker)
+
+
+_LATE: tuple[type, ...] = (
+    types.CoroutineType,
+    types.GeneratorType,
+    types.AsyncGeneratorType,
+    contextlib._GeneratorContextManager,  # noqa: SLF001 - there is no public class
+    contextlib._AsyncGeneratorContextManager,  # noqa: SLF001
+)
+"""The classes of bodies that run after the call."""
+
+
+def ran(function: Callable[..., object], returned: R, taker: str) -> R:
+    """Return what a call has returned. Refuse a body that another decorator hid from `plain`."""
+    # `isinstance` is slow for abstract classes, and these have no subclasses.
+    if type(returned) in _LATE:
+        _not_late(function, returned, taker)
+    return returned
+
+
+def _not_late(function: Callable[..., object], returned: object, taker: str) -> None:
+    if isinstance(returned, types.CoroutineType):
+        returned.close()
+        raise _coroutine_function(function, taker)
+    generator = getattr(returned, "gen", returned)
+    code = getattr(generator, "gi_code", None) or getattr(generator, "ag_code", None)
+    # A body that has run may return the generator of another function.
+    if code is getattr(inspect.unwrap(function), "__code__", None):
+        raise _generator(function, taker)
+
+
+def _coroutine_function(function: object, taker: str) -> TypeError:
+    return TypeError(f"{named(function)} is a coroutine function, but {taker} takes plain functions")
+
+
+def _generator(function: object, taker: str) -> TypeError:
+    return TypeError(
+        f"{named(function)} is a generator, and its body would run too late for {taker}; "
+        "enter the block of a lock inside of it"
+    )
 
 
 def coroutine(function: object, taker: str, does: str = "decorates") -> None:
@@ -45,10 +88,7 @@ def _callable(function: Any, taker: str) -> None:  # noqa: ANN401 - `object` wou
 def _no_generator(function: object, taker: str) -> None:
     body = _body(function)
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
-        raise TypeError(
-            f"{named(function)} is a generator, and its body would run too late for {taker}; "
-            "enter the block of a lock inside of it"
-        )
+        raise _generator(function, taker)
 
 
 def _body(function: object) -> object:

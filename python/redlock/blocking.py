@@ -8,7 +8,7 @@ from typing import Any, Never, ParamSpec, Self, TypeAlias, TypeVar, Unpack, cast
 from redlock import _exit, _native
 from redlock._blocking_lock import TAKER
 from redlock._blocking_lock import Lock as Lock  # noqa: PLC0414 - this module exports it
-from redlock._checks import OnlyWith, only, plain
+from redlock._checks import OnlyWith, only, plain, ran
 from redlock._decorators import SKIPPED, Decorates, Locked, Passes, Place, Plan, Skipped
 from redlock._naming import Name, NameOf, Names
 from redlock.diagnosis import Diagnosis
@@ -47,7 +47,7 @@ class Decorator:
                     if plan.skips:
                         return SKIPPED
                     raise
-                return place.call(lock, args, kwargs)  # type: ignore[no-any-return]
+                return ran(function, place.call(lock, args, kwargs), TAKER)  # type: ignore[no-any-return]
 
         return place.wraps(locked)
 
@@ -118,7 +118,7 @@ class Election(Candidate[Lock]):
         lock = self._candidacy()
         try:
             self._campaign(lock)
-            returned = body(lock)
+            returned = ran(body, body(lock), _ELECTION)
         except BaseException as error:
             ends = is_end(lock, error)
             lock.__exit__(type(error), error, error.__traceback__)
@@ -273,7 +273,7 @@ class Redlock(OnlyWith, _native.Client):
 
         Raises `LockInvalidArgument` for a wrong name or option. Decorating raises it for a name from a parameter that
         the function does not have, and `TypeError` for a generator, a coroutine function, and one that cannot take the
-        lock.
+        lock. The call raises the `TypeError` for a generator or coroutine function behind another decorator.
 
         >>> import redlock
         >>> client = redlock.Redlock("memory://locked")

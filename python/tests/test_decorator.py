@@ -3,11 +3,13 @@
 # pyright: reportUnknownVariableType=false
 
 import asyncio
+import contextlib
 import copy
+import functools
 import inspect
 import pickle
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -85,6 +87,39 @@ def test_a_blocking_lock_refuses(client: redlock.Redlock, function: object) -> N
 def test_an_asyncio_lock_refuses(aclient: aio.Redlock, function: object) -> None:
     with pytest.raises(TypeError, match="asyncio"):
         aclient.lock("foo")(function)  # type: ignore[arg-type]
+
+
+def hidden(function: Callable[[], object]) -> Callable[[], object]:
+    """The same function behind a decorator."""
+
+    @functools.wraps(function)
+    def call() -> object:
+        return function()
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *map(hidden, (coroutine, generator, async_generator)),
+        hidden(contextlib.contextmanager(generator)),
+        contextlib.asynccontextmanager(async_generator),
+    ],
+)
+def test_a_call_whose_body_has_not_run_is_refused(
+    client: redlock.Redlock, server: Server, name: str, function: Any
+) -> None:
+    for decorate in (client.lock(name), client.locked(name)):
+        with pytest.raises(TypeError, match="redlock"):
+            decorate(function)()
+        assert not server.has(name)
+
+
+def test_a_body_that_has_run_may_be_that_of_a_coroutine_and_return_a_generator(client: redlock.Redlock) -> None:
+    run = functools.wraps(coroutine)(lambda: asyncio.run(coroutine()))
+    assert client.lock("foo")(run)() is None
+    assert list(client.lock("foo")(lambda: iter(generator()))()) == [1]
 
 
 async def test_coroutine_functions(aclient: aio.Redlock, server: Server, name: str) -> None:

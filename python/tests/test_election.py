@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import gc
 import signal
 import time
@@ -276,7 +277,12 @@ def generator(_: object) -> Iterator[int]:
 def plain(_: object) -> None: ...
 
 
-@pytest.mark.parametrize("wrong", [coroutine, generator, 3, None])
+@functools.wraps(coroutine)
+def hidden(_: object) -> object:
+    return coroutine(_)
+
+
+@pytest.mark.parametrize("wrong", [coroutine, generator, hidden, 3, None])
 def test_a_blocking_election_takes_plain_functions(election: redlock.Election, wrong: Any) -> None:
     with pytest.raises(TypeError, match=r"election of redlock"):
         election.run(wrong)
