@@ -6,7 +6,20 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from redlock._checks import named
 from redlock._naming import Name, NameOf, Names, example, is_several, naming, signature_of
@@ -234,26 +247,40 @@ class Place(Generic[L]):
 
 def _position(parameters: list[inspect.Parameter], function: Callable[..., object], kind: type) -> int:
     """Find the parameter for the lock: the one that asks for it, or else the first one after `self` or `cls`."""
-    asks = [_asks(_evaluated(parameter.annotation, function), kind) for parameter in parameters]
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    members = [_members(parameter.annotation, names) for parameter in parameters]
+    asks = [any(each is kind for each in those) for those in members]
+    seems_to = [any(_ends_in(each, kind.__name__) for each in those) for those in members]
     called = [parameter.name == "lock" for parameter in parameters]
-    for found in (asks, called):
+    for found in (asks, seems_to, called):
         if True in found:
             return found.index(True)
-    return int(bool(parameters) and parameters[0].name in {"self", "cls"})
+    first = int(bool(parameters) and parameters[0].name in {"self", "cls"})
+    for parameter, those in zip(parameters[first + 1 :], members[first + 1 :], strict=True):
+        if any(isinstance(each, str) for each in those):
+            raise TypeError(
+                f"the annotation of {parameter.name} in {named(function)} cannot be evaluated, and may ask for the "
+                "lock; call the parameter of the lock `lock`"
+            )
+    return first
 
 
-def _evaluated(annotation: object, function: Callable[..., object]) -> object:
-    """Evaluate an annotation that is a text. Others may name what only type checkers import."""
-    if not isinstance(annotation, str):
-        return annotation
-    names = getattr(inspect.unwrap(function), "__globals__", {})
-    try:
-        return eval(annotation, names)  # noqa: S307 - this is the function's own code
-    except Exception:  # noqa: BLE001 - whatever it raises, it does not ask for a lock
-        return None
+def _members(annotation: object, names: dict[str, Any]) -> list[object]:
+    """Evaluate an annotation, and list the members of a union. What only type checkers import stays a text."""
+    if isinstance(annotation, typing.ForwardRef):
+        annotation = annotation.__forward_arg__
+    if isinstance(annotation, str):
+        try:
+            return _members(eval(annotation, names), names)  # noqa: S307 - this is the function's own code
+        except Exception:  # noqa: BLE001 - it may raise whatever the function's names raise
+            return [member.strip(" '\"") for member in annotation.split("|")]
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return _members(members[0], names)
+    if origin in {typing.Union, types.UnionType}:
+        return [each for member in members for each in _members(member, names)]
+    return [annotation]
 
 
-def _asks(annotation: object, kind: type) -> bool:
-    if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
-        return kind in typing.get_args(annotation)
-    return annotation is kind
+def _ends_in(member: object, name: str) -> bool:
+    return isinstance(member, str) and member.rpartition(".")[2] == name

@@ -269,11 +269,14 @@ class Redlock(OnlyWith, _native.Client):
         With `skip_if_held`, a call returns `redlock.SKIPPED`, which is false, and does not run the function if others
         hold the lock. It tries once, unless `timeout` says how long to wait. With `pass_lock`, the function gets the
         lock: in the parameter that is annotated with its class, or else is called `lock`, or else in the first one
-        after `self` and `cls`. Callers do not pass it. Type checkers know a lock that is the first or second parameter.
+        after `self` and `cls`. An annotation that cannot be evaluated, because only type checkers import its names,
+        counts if it ends in `Lock`. Callers do not pass the lock. Type checkers know one that is the first or second
+        parameter.
 
         Raises `LockInvalidArgument` for a wrong name or option. Decorating raises it for a name from a parameter that
         the function does not have, and `TypeError` for a generator, a coroutine function, and one that cannot take the
-        lock. The call raises the `TypeError` for a generator or coroutine function behind another decorator.
+        lock, or whose annotations leave open where. The call raises the `TypeError` for a generator or coroutine
+        function behind another decorator.
 
         >>> import redlock
         >>> client = redlock.Redlock("memory://locked")

@@ -11,7 +11,7 @@ import pickle
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, Optional
 
 import pytest
 from server import LIMIT, Server
@@ -438,6 +438,37 @@ def test_the_parameter_of_the_lock(client: redlock.Redlock, name: str) -> None:
     assert decorate(other)() == (True, None)
     assert decorate(unknown)(2) == (True, 2)
     assert list(inspect.signature(decorate(by_text)).parameters) == ["amount", "lock"]
+
+
+HELD = "redlock.Lock"
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        "redlock.Lock",
+        "'redlock.Lock'",
+        "HELD",
+        "Lock",
+        "'not_imported.Lock' | None",
+        Annotated[redlock.Lock, "mine"],
+        Optional["redlock.Lock"],
+    ],
+)
+def test_an_annotation_that_asks_for_the_lock(client: redlock.Redlock, name: str, annotation: object) -> None:
+    def work(user: Annotated["NotImported | str", "Lock"], held: Any) -> tuple[Any, bool]:  # type: ignore[name-defined]  # noqa: F821
+        return user, held.held
+
+    work.__annotations__["held"] = annotation
+    decorate: Any = client.locked(name, pass_lock=True)
+    assert decorate(work)("ada") == ("ada", True)
+
+
+def test_an_annotation_that_may_ask_for_the_lock_is_refused(client: redlock.Redlock) -> None:
+    def work(user: str, held: "NotImported | None") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(TypeError, match=r"annotation of held in .*work .* call the parameter of the lock `lock`"):
+        client.locked("foo", pass_lock=True)(work)
 
 
 @pytest.mark.parametrize("function", [lambda: 1, lambda **more: more, lambda self: self])
