@@ -23,7 +23,9 @@ import functools
 import logging
 import math
 import os
+import signal
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, ParamSpec, Self, TypeVar
@@ -215,10 +217,18 @@ def _harmless(work: Callable[P, None]) -> Callable[P, None]:
     def harmless(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             work(*args, **kwargs)
-        except Exception:
+        except Exception as error:
+            if _is_of_a_signal_handler(error):
+                raise
             _logger.exception("a span could not be made or ended")
 
     return harmless
+
+
+def _is_of_a_signal_handler(error: Exception) -> bool:
+    """Whether a signal handler has raised it, such as that of a time limit, and not the code that it interrupted."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 _ANSWERS = ("acquired", "timeout", "unavailable", "forbidden", "lost")
@@ -364,10 +374,16 @@ Wrap = Callable[[Callable[..., Any], Tracer], Callable[..., Any]]
 
 
 def _acquiring(method: Callable[..., R], tracer: Tracer) -> Callable[..., R]:
-    def acquire(self: _native.Handle, *args: object, **kwargs: object) -> R:
-        with _Acquire(tracer, self) as call:
-            acquired = method(self, *args, **kwargs)
-            call.acquired = acquired is not False
+    def acquire(self: blocking.Lock, *args: object, **kwargs: object) -> R:
+        was_held = self.held
+        try:
+            with _Acquire(tracer, self) as call:
+                acquired = method(self, *args, **kwargs)
+                call.acquired = acquired is not False
+        except BaseException as error:
+            if _has_won(self, error, was_held=was_held):
+                self.__exit__(type(error), error, error.__traceback__)
+            raise
         return acquired
 
     return acquire
@@ -376,13 +392,25 @@ def _acquiring(method: Callable[..., R], tracer: Tracer) -> Callable[..., R]:
 def _acquiring_task(
     method: Callable[..., Coroutine[Any, Any, R]], tracer: Tracer
 ) -> Callable[..., Coroutine[Any, Any, R]]:
-    async def acquire(self: _native.Handle, *args: object, **kwargs: object) -> R:
-        with _Acquire(tracer, self) as call:
-            acquired = await method(self, *args, **kwargs)
-            call.acquired = acquired is not False
+    async def acquire(self: asyncio.Lock, *args: object, **kwargs: object) -> R:
+        was_held = self.held
+        try:
+            with _Acquire(tracer, self) as call:
+                acquired = await method(self, *args, **kwargs)
+                call.acquired = acquired is not False
+        except BaseException as error:
+            if _has_won(self, error, was_held=was_held):
+                await self.__aexit__(type(error), error, error.__traceback__)
+            raise
         return acquired
 
     return acquire
+
+
+def _has_won(lock: _native.Handle, error: BaseException, *, was_held: bool) -> bool:
+    """Whether an acquire raises although it has the lock: a signal handler has raised after the lock was won."""
+    # After an error of ours, it is another thread that has acquired the object.
+    return lock.held and not was_held and not isinstance(error, RedlockError)
 
 
 def _releasing(method: Callable[..., R], _: Tracer) -> Callable[..., R]:

@@ -1,10 +1,12 @@
 """OpenTelemetry: the metrics as instruments, a real scrape of the Prometheus exporter, and the spans of locks."""
 
 import asyncio
+import functools
 import inspect
 import logging
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -293,6 +295,54 @@ async def test_a_provider_that_fails_harms_no_lock(
         otel.uninstrument()
     # A node may be silent for a moment, which is logged too.
     assert {record.name for record in caplog.records if record.name != "redlock.node"} == {"redlock.otel"}
+
+
+class Interrupted(SpanProcessor):
+    """A processor that gets a signal while it works on spans with this name, after the lock was won."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:  # noqa: ARG002
+        if span.name == "redlock.hold":
+            self.on_end(span)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if span.name == self._name:
+            signal.raise_signal(signal.SIGUSR1)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
+@pytest.mark.parametrize("span", ["redlock.acquire", "redlock.hold"])
+async def test_an_exception_of_a_signal_handler_ends_an_acquire(
+    client: redlock.Redlock, aclient: aio.Redlock, server: Server, name: str, span: str, error: type[BaseException]
+) -> None:
+    def handler(*_: object) -> None:
+        raise error
+
+    def block() -> None:
+        with client.lock(name):
+            pytest.fail("it runs")
+
+    async def ablock() -> None:
+        async with aclient.lock(name):
+            pytest.fail("it runs")
+
+    provider, former = TracerProvider(), signal.signal(signal.SIGUSR1, handler)
+    provider.add_span_processor(Interrupted(span))
+    otel.instrument(tracer_provider=provider)
+    run = functools.partial(client.election(name).run, print)
+    calls: list[Callable[[], object]] = [block, client.lock(name).acquire, run, ablock, aclient.lock(name).acquire]
+    try:
+        for call in calls:
+            with pytest.raises(error):
+                called = call()
+                if inspect.isawaitable(called):
+                    await called
+            assert not server.has(name)
+    finally:
+        otel.uninstrument()
+        signal.signal(signal.SIGUSR1, former)
 
 
 async def test_asyncio(traced: Traced, aclient: aio.Redlock, name: str) -> None:
