@@ -13,7 +13,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span, Value};
 
 use crate::event::Topic;
-use crate::sys::log_queue::{is_queued, tell, tell_of_span};
+use crate::sys::log_queue::{is_queued, shielded, tell, tell_of_span};
 
 /// Emits an event of the table: `log!(LOCK_LOST, name = %name, reason = %reason, "message")`, with the fields that it
 /// has there. Never while a lock is held.
@@ -87,9 +87,9 @@ impl OpenSpan {
     /// Sets a field that the span was made with.
     pub(crate) fn record(&self, field: &'static str, value: impl Value + Send + 'static) {
         if let Some(span) = self.0.clone() {
-            tell_of_span(move || {
+            tell_of_span(about(span, move |span| {
                 span.record(field, value);
-            });
+            }));
         }
     }
 
@@ -102,18 +102,24 @@ impl OpenSpan {
     pub(crate) fn answered(&self, node: &impl Display, answer: &impl Display) {
         if let Some(span) = self.0.clone().filter(|_| Level::DEBUG <= LevelFilter::current()) {
             let (node, answer) = (node.to_string(), answer.to_string());
-            tell(move || {
+            tell(about(span, move |span| {
                 ::tracing::event!(
                     target: Topic::Lock.target(),
-                    parent: &*span,
+                    parent: span,
                     Level::DEBUG,
                     node = %node,
                     answer = %answer,
                     "node answered"
                 );
-            });
+            }));
         }
     }
+}
+
+/// Returns an entry that tells something of a span. The span may end with it, and the subscriber is told of that apart: a
+/// panic during another one would abort the process.
+fn about(span: Arc<Span>, tells: impl FnOnce(&Span) + Send + 'static) -> impl FnOnce() + Send + 'static {
+    move || shielded(|| tells(&span))
 }
 
 impl Drop for EndedSpan {
@@ -171,5 +177,61 @@ pub(crate) mod heard {
         // and that may be another test's.
         let _second = Dispatch::new(tracing_subscriber::registry());
         tracing::dispatcher::with_default(&subscriber.into(), work)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use harness::LIMIT;
+    use tracing::span::{Id, Record};
+    use tracing::{Event, Subscriber, field};
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+    use super::*;
+    use crate::sys::log_queue;
+
+    /// Panics whatever it is told.
+    struct Panics;
+
+    impl<S: Subscriber> Layer<S> for Panics {
+        fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
+            panic!("on purpose");
+        }
+
+        fn on_record(&self, _: &Id, _: &Record<'_>, _: Context<'_, S>) {
+            panic!("on purpose");
+        }
+
+        fn on_close(&self, _: Id, _: Context<'_, S>) {
+            panic!("on purpose");
+        }
+    }
+
+    #[test]
+    fn a_subscriber_that_panics_at_an_event_and_at_the_end_of_its_span_costs_nothing_else() {
+        harness::alone!();
+        tracing::subscriber::set_global_default(tracing_subscriber::registry().with(Panics)).unwrap();
+        let [dropped, answered, recorded] = [(); 3].map(|()| span!("redlock.acquire", outcome = field::Empty));
+        let unwound = thread::spawn(move || {
+            let _ended = dropped.ended("outcome", "cancelled");
+            panic!("on purpose");
+        });
+        assert!(unwound.join().is_err());
+        let ((end, ended), (tells, told)) = (channel::<()>(), channel());
+        let background = thread::spawn(move || {
+            log_queue::begin();
+            // What is queued behind this has the last of each span.
+            tell(move || ended.recv().unwrap());
+            answered.answered(&"node", &"granted");
+            drop(answered);
+            drop(recorded.ended("outcome", "cancelled"));
+            tell(move || tells.send(()).unwrap());
+        });
+        background.join().unwrap();
+        end.send(()).unwrap();
+        told.recv_timeout(LIMIT).unwrap();
     }
 }
