@@ -70,7 +70,6 @@ use crate::protocol::backoff;
 use crate::protocol::outage::Outage;
 use crate::protocol::quorum::NodeMask;
 use crate::sys::clock::Moment;
-use crate::sys::current_runtime;
 use crate::sys::log::log;
 use crate::transport::failure::{Failure, in_millis};
 
@@ -132,7 +131,7 @@ pub(crate) fn closed() -> Error {
 ///
 /// `timeout`, `unavailable`, `forbidden` or `invalid_argument`, with each node's answer.
 pub(crate) async fn acquire(context: LockContext) -> Result<LeaseOwner, Error> {
-    current_runtime::current()?;
+    context.listed.current_runtime()?;
     Acquire::begin(context)?.finish().await
 }
 

@@ -82,12 +82,12 @@ pub(crate) async fn diagnose(session: &Session) -> Result<Vec<Diagnosis>, Error>
         prefix: format!("{}{KEY}", session.options().key_prefix.as_deref().unwrap_or_default()),
         ttl: settings.ttl,
         restart_delay: settings.restart_delay,
-        process: Arc::clone(&process),
+        process,
         set,
         routes: listed.routes(),
-        listed,
+        listed: Arc::clone(&listed),
     };
-    process.background.somewhere(subject.diagnose()).await
+    listed.somewhere(subject.diagnose()).await
 }
 
 impl Subject {

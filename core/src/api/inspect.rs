@@ -225,8 +225,8 @@ async fn ask(
     counts: bool,
     decided: impl Fn(&LockContext, &[Answer]) -> bool + Send + Sync + 'static,
 ) -> Result<Vec<Answer>, Error> {
-    let (background, context) = (&context.process.background, context.clone());
-    background.somewhere(async move { ask_where_it_is(&context, counts, decided).await }).await
+    let (listed, context) = (&context.listed, context.clone());
+    listed.somewhere(async move { ask_where_it_is(&context, counts, decided).await }).await
 }
 
 /// Asks over the connections of `runtime`, and once more wherever the lock has moved meanwhile.

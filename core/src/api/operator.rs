@@ -62,8 +62,8 @@ impl Redlock {
         &self,
         call: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let (process, _) = self.session().nodes()?;
-        process.background.somewhere(call).await?
+        let (_, listed) = self.session().nodes()?;
+        listed.somewhere(call).await?
     }
 }
 

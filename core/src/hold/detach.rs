@@ -57,8 +57,8 @@ impl Detaching {
 pub(crate) async fn detach(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detaching, Error> {
     lease.context.spec.allows_detach()?;
     lease.remaining()?;
-    let process = Arc::clone(&lease.context.process);
-    process.background.somewhere(detach_here(lease, ttl)).await?
+    let listed = Arc::clone(&lease.context.listed);
+    listed.somewhere(detach_here(lease, ttl)).await?
 }
 
 async fn detach_here(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detaching, Error> {

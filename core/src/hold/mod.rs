@@ -27,7 +27,6 @@ use crate::hold::owner::LeaseOwner;
 use crate::options;
 use crate::process::context::Following;
 use crate::process::metrics::ReleaseEnd;
-use crate::sys::current_runtime;
 
 /// Returns `ttl` if it is valid.
 pub(crate) fn checked(lease: &Lease, ttl: Duration) -> Result<Duration, Error> {
@@ -42,7 +41,7 @@ pub(crate) fn checked(lease: &Lease, ttl: Duration) -> Result<Duration, Error> {
 pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(), Error> {
     lease.remaining()?;
     let asked = Arc::clone(&lease);
-    let extended = lease.context.process.background.somewhere(async move { extend_here(&asked, ttl).await }).await?;
+    let extended = lease.context.listed.somewhere(async move { extend_here(&asked, ttl).await }).await?;
     match extended {
         Extended::Done => {
             lease.context.process.schedule.add(Arc::clone(&lease) as _);
@@ -121,7 +120,7 @@ async fn release_keys(lease: Arc<Lease>, ownership: Ownership) -> Result<(), Err
             return grant.release().await?.map_or(Ok(()), |loss| Err(lease.lost_error(loss)));
         }
     };
-    if let Ok(Some(runtime)) = current_runtime::current() {
+    if let Ok(Some(runtime)) = lease.context.listed.current_runtime() {
         return release::release(&lease, claim, &lease.context.set().connections(&runtime)).await;
     }
     let process = Arc::clone(&lease.context.process);

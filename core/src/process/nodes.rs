@@ -22,7 +22,9 @@ use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 
 use crate::address::{Address, Target};
+use crate::error::Error;
 use crate::net::connections::{AllConnections, Connections, Members, Router};
+use crate::net::member::Member;
 use crate::net::tracking::Tracking;
 use crate::node::Connection;
 use crate::node::endpoint::{Endpoint, User};
@@ -39,7 +41,8 @@ use crate::protocol::cluster::Redirect;
 use crate::protocol::name::slot;
 use crate::protocol::place::Place;
 use crate::protocol::request::Keys;
-use crate::sys::clock::Moment;
+use crate::sys::clock::{Clock, Moment};
+use crate::sys::current_runtime;
 use crate::sys::mutex::Mutex;
 use crate::sys::runtimes::{self, Seats};
 use crate::texts::opaque;
@@ -202,6 +205,30 @@ impl NodeSet {
             .iter()
             .find(|connections| connections.is_alive() && connections.is_current(node, connection))
             .cloned()
+    }
+
+    /// Returns the runtime of the calling task; `None` outside of one.
+    ///
+    /// # Errors
+    ///
+    /// `invalid_argument` for a runtime on which these nodes cannot be asked.
+    pub(crate) fn current_runtime(&self) -> Result<Option<Handle>, Error> {
+        let is_socket = |member: &Member| !matches!(member.address.target, Target::Memory { .. });
+        // A simulated process has no sockets.
+        let needs_io = self.members.nodes.iter().any(is_socket) && matches!(self.environment.clock, Clock::System);
+        current_runtime::current(needs_io)
+    }
+
+    /// Runs `call` on the tokio runtime of the calling task, or else in the background.
+    ///
+    /// # Errors
+    ///
+    /// As [`current_runtime`](Self::current_runtime), and if the background cannot be started.
+    pub(crate) async fn somewhere<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Error> {
+        if self.current_runtime()?.is_some() { Ok(call.await) } else { self.environment.background.run(call).await }
     }
 
     /// Returns the connections of `runtime`, made at first use and again after an earlier runtime with the same id

@@ -19,7 +19,6 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, oneshot};
 
 use crate::error::{Error, ErrorKind};
-use crate::sys::current_runtime;
 use crate::sys::handover::Handover;
 use crate::sys::log::log;
 use crate::sys::log_queue::{self, shielded};
@@ -110,18 +109,6 @@ impl Background {
         let (sender, receiver) = oneshot::channel();
         self.start()?.spawn(async move { drop(sender.send(call.await)) });
         receiver.await.map_err(|_| Error::panicked())
-    }
-
-    /// Runs `call` on the tokio runtime of the calling task, or else like [`run`](Self::run).
-    ///
-    /// # Errors
-    ///
-    /// As `run`; `invalid_argument` for a runtime without timers.
-    pub(crate) async fn somewhere<T: Send + 'static>(
-        &self,
-        call: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, Error> {
-        if current_runtime::current()?.is_some() { Ok(call.await) } else { self.run(call).await }
     }
 }
 

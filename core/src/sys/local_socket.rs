@@ -6,6 +6,12 @@ pub(crate) use std::os::unix::net::UnixStream as StdLocalStream;
 #[cfg(unix)]
 pub(crate) use tokio::net::UnixStream as LocalStream;
 
+/// Makes a socket that leads nowhere.
+#[cfg(unix)]
+pub(crate) fn unbound() -> std::io::Result<tokio::net::UnixDatagram> {
+    tokio::net::UnixDatagram::unbound()
+}
+
 #[cfg(not(unix))]
 pub(crate) use without::*;
 
@@ -18,6 +24,10 @@ mod without {
     use std::task::{Context, Poll};
 
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+    pub(crate) fn unbound() -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     #[derive(Debug)]
     pub(crate) enum LocalStream {}

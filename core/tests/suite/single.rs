@@ -3,27 +3,32 @@
 use harness::Server;
 use harness::redis::FromRedisValue;
 use redlock::{ErrorKind, Redlock};
+use tokio::runtime::Builder;
 
-/// Without timers, tokio would panic.
+/// Without these, tokio would panic.
 #[test]
-fn a_runtime_without_timers_is_refused() {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let redlock = Redlock::new("memory://no-timers").unwrap();
-    let guard = redlock::blocking::Redlock::new("memory://no-timers").unwrap().lock("other").acquire().unwrap();
-    runtime.block_on(async {
-        let refused = [
-            redlock.lock("foo").acquire().await.map(drop),
-            redlock.lock("foo").is_locked().await.map(drop),
-            redlock.inspect("foo").await.map(drop),
-            redlock.diagnose().await.map(drop),
-            redlock.list_locks("*").next().await.map(drop),
-        ];
-        for error in refused.map(Result::unwrap_err) {
-            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-            assert!(error.to_string().contains("enable_all()"), "{error}");
-        }
-    });
-    guard.release().unwrap();
+fn a_runtime_without_timers_or_io_is_refused() {
+    let server = Server::start();
+    let (mut none, mut timers) = (Builder::new_current_thread(), Builder::new_current_thread());
+    for (runtime, url) in [(&mut none, "memory://no-timers"), (timers.enable_time(), &server.url())] {
+        let runtime = runtime.build().unwrap();
+        let redlock = Redlock::new(url).unwrap();
+        let guard = redlock::blocking::Redlock::new(url).unwrap().lock("other").acquire().unwrap();
+        runtime.block_on(async {
+            let refused = [
+                redlock.lock("foo").acquire().await.map(drop),
+                redlock.lock("foo").is_locked().await.map(drop),
+                redlock.inspect("foo").await.map(drop),
+                redlock.diagnose().await.map(drop),
+                redlock.list_locks("*").next().await.map(drop),
+            ];
+            for error in refused.map(Result::unwrap_err) {
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+                assert!(error.to_string().contains("enable_all()"), "{error}");
+            }
+        });
+        guard.release().unwrap();
+    }
 }
 
 #[tokio::test]
