@@ -318,8 +318,9 @@ impl Lock {
     /// Release the lock. From the beginning of the call on it is not held, even if the call fails.
     ///
     /// A second release is not an error. Raises `LockNotHeld` if the lock was never acquired, `LockLost` if it was lost
-    /// before, and `LockUnavailable` if no quorum confirmed the release. In the last case, and after Ctrl-C, the
-    /// background continues the release until it succeeds or the ttl has passed.
+    /// before, `LockClosed` if its client was closed meanwhile, and `LockUnavailable` if no quorum confirmed the
+    /// release. In the last case, and after Ctrl-C, the background continues the release until it succeeds or the
+    /// ttl has passed.
     fn release(slf: &Bound<'_, Self>) -> Result<(), Raised> {
         Self::block(slf, |object, signals| object.release(signals.check()))
     }
