@@ -162,7 +162,7 @@ impl Account {
                 until,
                 attempt: 0,
                 _pending_work: pending_work,
-                _part: leaving.clone().map(Part),
+                part: leaving.clone().map(Part),
                 count,
             };
             if pending.behind.is_some() {
@@ -207,7 +207,8 @@ struct PendingRelease {
     /// How often it was answered, but not finally.
     attempt: u32,
     _pending_work: PendingWork,
-    _part: Option<Part>,
+    /// Until its first answer.
+    part: Option<Part>,
     count: PendingCount,
 }
 
@@ -710,6 +711,8 @@ impl Payer {
 
     /// Settles `pending`, which the node executed, or postpones it.
     fn paid(&self, mut pending: PendingRelease, reply: &Reply, now: Moment) {
+        // The next call need not wait for a create that comes later than this, if it ever does.
+        pending.part = None;
         // Absent is final, unless a create may still be on its way over another connection.
         if matches!(reply, Reply::Deleted { .. }) {
             pending.keys = pending.keys.saturating_sub(1);
@@ -774,7 +777,7 @@ impl Payer {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
-    use harness::Server;
+    use harness::{LIMIT, Server};
 
     use super::*;
     use crate::address::Addresses;
@@ -814,7 +817,7 @@ mod tests {
             until,
             attempt: 0,
             _pending_work: pending_work,
-            _part: None,
+            part: None,
             count,
         }
     }
@@ -879,6 +882,19 @@ mod tests {
         assert_eq!(ledger.due(soon), None);
         ledger.enter(pending(3));
         assert_eq!(taken(&ledger, now().after(TTL)), [0; 0]);
+    }
+
+    #[tokio::test]
+    async fn a_release_that_was_answered_keeps_no_call_back_although_a_create_may_come() {
+        let pending = PendingRelease { keys: 1, until: Moment::NEVER, ..pending(0) };
+        let account = Arc::clone(&pending.account);
+        let waiters = Arc::new(Waiters::default());
+        let leaving = Mutex::new(Some(waiters.leave(&account.keys)));
+        let part = Some(Part(Arc::new(Departing { blocking: AtomicUsize::new(1), leaving })));
+        PendingRelease { part, ..pending }.enqueue();
+        let left = pin!(waiters.left(&account.keys));
+        assert!(account.environment.clock.timeout(LIMIT, left).await.is_some());
+        assert!(account.set.pending_releases().ledgers[0].due(Moment::NEVER).is_some(), "it is sent again");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
