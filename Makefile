@@ -147,9 +147,9 @@ target/peers/java/Driver.class: $(wildcard tests/peers/java/*)
 build:
 	$(STEP) 'compiling the engine, the packages and the workers' --about 110 -- $(CARGO)
 
-# With another choice than that of `build`, these would be compiled again.
+# All that `build` compiles too, in one go. With another choice of crates, it would be compiled again.
 compile:
-	$(STEP) 'compiling the tests' --about 60 -- $(CARGO) --tests
+	$(STEP) 'compiling the engine, the packages, the workers and the tests' --about 170 -- $(CARGO) --tests
 
 $(EXTENSION) $(ADDON): build
 	@:
@@ -174,7 +174,7 @@ demo: ## try: Watch Rust, Python and Node fight for one lock while nodes freeze 
 test: ## develop: Run what must pass before each change: formatting, lints, types, docs, and the tests of the first tier (tests/TIERS.md)
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
-	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
+	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) compile setup
 	$(STEP) 'tests in Rust' --show --beside $(LINTS) -- env $(THREADS) cargo test --locked --workspace --no-fail-fast
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
 	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
@@ -216,7 +216,7 @@ gate: test
 test-all: ## long: Run every test there is, those that `make test` leaves out included (over an hour)
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
-	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
+	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) compile setup
 	$(STEP) 'tests in Rust' --show --beside $(LINTS) -- env $(THREADS) cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
 	$(STEP) 'planted faults of the engine' --show -- $(BIN)/python tests mutants.planted
 	$(STEP) 'documentation of every crate' -- $(INTERNAL_DOCS)
@@ -338,7 +338,7 @@ soak: $(TOOLS) $(PYTHON) $(NODE) ## long: Cancel and repeat everything until a l
 # A failure may need luck: each round has another seed, and the report says how to repeat it.
 stress: ## long: Run the tests while the CPU is scarce, and report what differs (ARGS='--rounds 5 --quota 0.5 --only conformance')
 	@sh tests/setup/doctor.sh
-	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) setup compile
+	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) compile setup
 	@$(BIN)/python tests setup.stress --suites='$(SUITES)' --telling='$(TELLING)' $(ARGS)
 
 # cargo-deny, cargo-about and cargo-cyclonedx are built the first time, which takes about ten minutes.
