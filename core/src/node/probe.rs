@@ -10,7 +10,7 @@ use redis::Value;
 use super::info::{owned_fields, role_of_hello};
 use super::pipeline::Answer;
 use super::redis::RedisConnection;
-use super::refusal::{is_unknown, refusal};
+use super::refusal::{is_unknown, of_state, refusal};
 use super::scripts::text;
 use crate::node::identity::Role;
 use crate::protocol::diagnosis::Refusal;
@@ -43,7 +43,7 @@ pub(crate) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock
     // From here on, a proxy may hang up on what it takes from scripts alone.
     let rights = rights(connection, key).await;
     let offset = if rights.is_some() { offset(connection, clock).await } else { None };
-    let evalsha = if rights.is_some() { Some(evalsha(connection, key).await) } else { None };
+    let evalsha = if rights.is_some() { evalsha(connection, key).await } else { None };
     let fsync = if info.as_ref().is_ok_and(|info| has_aof(info)) { fsync(connection).await } else { None };
     Ok(ServerFacts {
         encrypted: None,
@@ -107,8 +107,8 @@ async fn ask(connection: &RedisConnection, command: &[&str]) -> Answer {
     connection.ask(&[command.to_vec()]).await.pop().unwrap_or(Err(Failure::Closed))
 }
 
-/// Returns the commands that are refused, each with whether it is unknown, and whether this user may not use `key`;
-/// `None` after a hang-up.
+/// Returns the commands that are refused, each with whether it is unknown, whether this user may not use `key`, and what
+/// the server's state forbids; `None` after a hang-up.
 async fn rights(connection: &RedisConnection, key: &str) -> Option<Rights> {
     let command = |name: &'static str| match name {
         "eval" => vec![name, "return 1", "1", key],
@@ -132,6 +132,7 @@ async fn rights(connection: &RedisConnection, key: &str) -> Option<Rights> {
             let details = error.details().unwrap_or_default();
             let is_key = details.contains("access") && details.contains("key");
             rights.is_key_refused |= error.code() == "NOPERM" && is_key;
+            rights.refusal = rights.refusal.or_else(|| of_state(error.code()).map(|failure| failure.to_string()));
             let is_unknown = is_unknown(error.code(), error.details());
             if error.code() == "NOPERM" && !is_key || is_unknown {
                 rights.missing.push((name, is_unknown));
@@ -156,12 +157,14 @@ async fn offset(connection: &RedisConnection, clock: &Clock) -> Option<(i64, Dur
     Some((offset, Duration::from_micros(half)))
 }
 
-async fn evalsha(connection: &RedisConnection, key: &str) -> Result<(), Refusal> {
+/// Returns whether EVALSHA is refused; `None` if the server's state forbids it now.
+async fn evalsha(connection: &RedisConnection, key: &str) -> Option<Result<(), Refusal>> {
     // The hash of `return 1`, which `rights` has just made known.
     let known = ["EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "1", key];
     match ask(connection, &known).await {
-        Ok(answer) => refusal(answer).map(drop),
-        Err(_) => Err("hang-up".to_owned()),
+        Ok(Value::ServerError(error)) if of_state(error.code()).is_some() => None,
+        Ok(answer) => Some(refusal(answer).map(drop)),
+        Err(_) => Some(Err("hang-up".to_owned())),
     }
 }
 

@@ -95,6 +95,15 @@ pub(super) fn refusal(answer: Value) -> Result<Value, Refusal> {
     }
 }
 
+/// Returns the failure of a server that refuses requests because of the state that it is in, and no matter who asks.
+pub(super) fn of_state(code: &str) -> Option<Failure> {
+    let is_state = matches!(
+        code,
+        "OOM" | "MISCONF" | "NOREPLICAS" | "READONLY" | "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN"
+    );
+    is_state.then(|| Failure::of_code(code))
+}
+
 /// Returns whether the server has its maximum of clients. It says so as soon as it is connected to, and hangs up.
 pub(super) fn is_full(code: &str, details: Option<&str>) -> bool {
     code == "ERR" && details.is_some_and(|details| details.starts_with("max number of clients"))

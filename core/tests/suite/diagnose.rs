@@ -131,6 +131,17 @@ fn settings_that_can_lose_locks() {
 }
 
 #[test]
+fn a_server_that_refuses_to_write_cannot_vote() {
+    for (option, value, code) in [("--maxmemory", "1", "OOM"), ("--min-replicas-to-write", "1", "NOREPLICAS")] {
+        let server = Server::builder().args([option, value]).start();
+        let diagnosis = one(&server.url());
+        let (level, message) = found(&diagnosis, "vote");
+        assert!(level == Level::Unusable && message.contains(&format!("refused with {code} (")), "{message}");
+        assert_eq!([found(&diagnosis, "rights").0, found(&diagnosis, "evalsha").0], [Level::Ok; 2], "{diagnosis:?}");
+    }
+}
+
+#[test]
 fn each_right_that_is_missing_is_named() {
     let all = "+eval +evalsha +get +set +del +pexpire +pttl +time +incr +getex +getdel +type +zadd +zrem +zrange +zscore \
                +zremrangebyscore +zcount +info +client|tracking +hello";

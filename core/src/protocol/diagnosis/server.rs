@@ -72,6 +72,8 @@ pub(crate) struct Rights {
     pub(crate) missing: Vec<(&'static str, bool)>,
     /// Whether the user may not use the key of the probe.
     pub(crate) is_key_refused: bool,
+    /// The first refusal by the state of the server, in words: it is out of memory, or short of replicas.
+    pub(crate) refusal: Option<String>,
 }
 
 impl ServerFacts {
@@ -107,6 +109,7 @@ impl ServerFacts {
         findings.extend(self.rights());
         findings.extend(of_info.into_iter().flatten());
         findings.extend(self.offset.map(clock));
+        findings.extend(self.rights.as_ref().and_then(|rights| rights.refusal.as_deref()).map(vote));
         findings
     }
 
@@ -283,6 +286,10 @@ fn cluster(info: &Fields<'_>, follows_slots: bool) -> Option<Finding> {
     Some(Finding::new("cluster", Level::Unusable, message))
 }
 
+fn vote(refusal: &str) -> Finding {
+    Finding::new("vote", Level::Unusable, format!("does not count now: {refusal}"))
+}
+
 fn clock((micros, exact): (i64, Duration)) -> Finding {
     let offset = Duration::from_micros(micros.unsigned_abs());
     let direction = if micros < 0 { "behind" } else { "ahead of" };
@@ -403,7 +410,7 @@ mod tests {
         assert_eq!(level(&ServerFacts { role: Some("master".into()), ..silent() }, "role"), Level::Ok);
         assert_eq!(level(&ServerFacts { role: Some("replica".into()), ..silent() }, "role"), Level::Unusable);
         let missing = |command, is_unknown| {
-            let rights = Rights { missing: vec![(command, is_unknown)], is_key_refused: false };
+            let rights = Rights { missing: vec![(command, is_unknown)], ..Rights::default() };
             level(&ServerFacts { rights: Some(rights), ..facts(INFO) }, "rights")
         };
         for command in NEEDED {
@@ -412,7 +419,7 @@ mod tests {
         for command in COUNTING {
             assert_eq!((missing(command, false), missing(command, true)), (Level::Warning, Level::Warning));
         }
-        let refused = Rights { missing: Vec::new(), is_key_refused: true };
+        let refused = Rights { is_key_refused: true, ..Rights::default() };
         assert_eq!(level(&ServerFacts { rights: Some(refused), ..facts(INFO) }, "rights"), Level::Warning);
         assert_eq!(level(&ServerFacts { rights: None, ..facts(INFO) }, "rights"), Level::Warning);
     }
