@@ -142,6 +142,19 @@ fn a_server_that_refuses_to_write_cannot_vote() {
 }
 
 #[test]
+fn servers_that_can_have_no_locks() {
+    let without = Server::builder().args(["--rename-command", "EVAL", ""]).start();
+    let diagnosis = one(&without.url());
+    let (level, message) = found(&diagnosis, "rights");
+    assert!(level == Level::Unusable && message.contains("eval"), "{message}");
+    let monitored = format!("sentinel monitor {MASTER} 127.0.0.1 6379 1\n");
+    let diagnosis = one(&Server::builder().tcp(true).sentinel(monitored).start().url());
+    let (level, message) = found(&diagnosis, "role");
+    assert!(level == Level::Unusable && message.contains("redis+sentinel://"), "{diagnosis:?}");
+    assert!(diagnosis.findings.iter().all(|finding| finding.check != "rights"), "{diagnosis:?}");
+}
+
+#[test]
 fn each_right_that_is_missing_is_named() {
     let all = "+eval +evalsha +get +set +del +pexpire +pttl +time +incr +getex +getdel +type +zadd +zrem +zrange +zscore \
                +zremrangebyscore +zcount +info +client|tracking +hello";

@@ -11,6 +11,9 @@ pub(crate) const NEEDED: [&str; 7] = ["eval", "get", "set", "del", "pexpire", "p
 pub(crate) const COUNTING: [&str; 3] = ["incr", "getex", "getdel"];
 pub(crate) const SHARING: [&str; 7] = ["type", "zadd", "zrem", "zrange", "zscore", "zremrangebyscore", "zcount"];
 
+/// The command that runs scripts, and is not called by them.
+const EVAL: &str = "eval";
+
 /// The oldest version with everything that the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
 
@@ -91,6 +94,10 @@ impl ServerFacts {
         let mut findings = vec![Finding::new("connection", Level::Ok, "connected and logged in")];
         findings.extend(self.encrypted.map(|encrypted| tls(encrypted, self.certificate)));
         findings.push(self.role(&info));
+        if is_sentinel(&info) {
+            // It is not asked for locks, so what else it lacks does not matter.
+            return findings;
+        }
         findings.push(optional(
             "resp3",
             "HELLO",
@@ -114,6 +121,11 @@ impl ServerFacts {
     }
 
     fn role(&self, info: &Fields<'_>) -> Finding {
+        if is_sentinel(info) {
+            let message =
+                "a sentinel; write the address as redis+sentinel://host:port/name, with the name of its primary";
+            return Finding::new("role", Level::Unusable, message);
+        }
         match info.get("role").copied().or(self.role.as_deref()) {
             Some("master") => Finding::new("role", Level::Ok, "master"),
             Some("") | None => Finding::new("role", Level::Warning, "not reported: a replica would not be noticed"),
@@ -176,7 +188,9 @@ impl ServerFacts {
         };
         let mut findings = Vec::new();
         for &(command, is_unknown) in &rights.missing {
-            let (level, message) = if is_unknown {
+            let (level, message) = if is_unknown && command == EVAL {
+                (Level::Unusable, "eval is unknown, and each lock is a script".to_owned())
+            } else if is_unknown {
                 (Level::Warning, format!("{command} is unknown outside of scripts; do scripts know it?"))
             } else if COUNTING.contains(&command) {
                 (Level::Warning, format!("no right to {command}: waiters have no position; grant +{command}"))
@@ -208,6 +222,11 @@ type Fields<'a> = HashMap<&'a str, &'a str>;
 
 fn fields(info: &str) -> Fields<'_> {
     info.lines().filter_map(|line| line.split_once(':')).collect()
+}
+
+fn is_sentinel(info: &Fields<'_>) -> bool {
+    // The second is that of Valkey.
+    ["redis_mode", "server_mode"].iter().any(|field| info.get(field) == Some(&"sentinel"))
 }
 
 fn number(info: &Fields<'_>, field: &str) -> Option<u64> {
@@ -344,6 +363,7 @@ mod tests {
             ("redis_version", "6.0.16", "version", Level::Warning),
             ("redis_version", "8.4.0", "version", Level::Ok),
             ("role", "slave", "role", Level::Unusable),
+            ("cluster_enabled", "0\r\nserver_mode:sentinel", "role", Level::Unusable),
             ("maxmemory_policy", "allkeys-lru", "eviction", Level::Warning),
             ("aof_enabled", "0", "persistence", Level::Ok),
             ("connected_slaves", "2", "replicas", Level::Warning),
@@ -414,7 +434,9 @@ mod tests {
             level(&ServerFacts { rights: Some(rights), ..facts(INFO) }, "rights")
         };
         for command in NEEDED {
-            assert_eq!((missing(command, false), missing(command, true)), (Level::Unusable, Level::Warning));
+            // Scripts may know what is unknown outside of them.
+            let unknown = if command == EVAL { Level::Unusable } else { Level::Warning };
+            assert_eq!((missing(command, false), missing(command, true)), (Level::Unusable, unknown));
         }
         for command in COUNTING {
             assert_eq!((missing(command, false), missing(command, true)), (Level::Warning, Level::Warning));
