@@ -288,7 +288,7 @@ impl RedisNode {
         let mut next = || answers.next().unwrap_or(Err(Failure::Closed)).map_err(during_setup);
         if has_login {
             next().and_then(accepted).map_err(|offence| match offence {
-                // No password is set, or not for this user.
+                // In the words of a proxy.
                 Offence::None(Failure::Refused(code)) if &*code == "ERR" => {
                     Offence::None(Failure::Forbidden("WRONGPASS".into()))
                 }
@@ -567,10 +567,11 @@ impl RedisConnection {
         let sent = begun(Box::pin(async move { inner.ask(&command).await }));
         let (logins, clock) = (Arc::clone(logins), clock.clone());
         drop(spawn(runtime, async move {
-            match clock.timeout(AUTHENTICATION_MOST, pin!(sent)).await {
-                Some(Ok(Value::Okay)) => logins.accepted(newest.number),
+            let answer = clock.timeout(AUTHENTICATION_MOST, pin!(sent)).await;
+            match answer.map(|answer| answer.map(accepted)) {
+                Some(Ok(Ok(_))) => logins.accepted(newest.number),
                 // The connection keeps the login before.
-                Some(Ok(Value::ServerError(_))) => drop(logins.rejected(newest.number)),
+                Some(Ok(Err(_))) => drop(logins.rejected(newest.number)),
                 // The connection has ended, or a request on it will find out that it is silent.
                 _ => {}
             }

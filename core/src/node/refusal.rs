@@ -68,6 +68,8 @@ pub(super) fn during_setup(failure: Failure) -> Offence {
 pub(super) fn accepted(answer: Value) -> Result<Value, Offence> {
     match answer {
         Value::ServerError(error) if is_full(error.code(), error.details()) => Err(Offence::None(Failure::Full)),
+        // With HELLO, a user without a password is logged in with any.
+        Value::ServerError(error) if needs_no_password(error.details()) => Ok(Value::Okay),
         Value::ServerError(error) => Err(Offence::None(of_error(error.code(), error.details()))),
         answer => Ok(answer),
     }
@@ -107,6 +109,12 @@ pub(super) fn of_state(code: &str) -> Option<Failure> {
 /// Returns whether the server has its maximum of clients. It says so as soon as it is connected to, and hangs up.
 pub(super) fn is_full(code: &str, details: Option<&str>) -> bool {
     code == "ERR" && details.is_some_and(|details| details.starts_with("max number of clients"))
+}
+
+/// Returns whether AUTH got a password that the server, or a proxy, does not ask for.
+fn needs_no_password(details: Option<&str>) -> bool {
+    let texts = ["called without any password configured", "no password is set"];
+    details.is_some_and(|details| texts.iter().any(|text| details.contains(text)))
 }
 
 /// Returns whether a command is refused by name: this server does not know it, or this user may not send it.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use harness::redis::{self, from_redis_value};
-use harness::{LIMIT, Server, cluster, eventually};
+use harness::{LIMIT, Sentinels, Server, cluster, eventually};
 use redlock::{ErrorKind, Login, Redlock, blocking};
 
 const NAME: &str = "foo";
@@ -97,6 +97,19 @@ fn connections(server: &Server) -> Vec<(u64, String)> {
 
 fn patient<Kind>(url: impl redlock::IntoNodes<Kind>) -> redlock::Builder {
     Redlock::builder().nodes(url).restart_delay(Duration::ZERO).timeout(LIMIT)
+}
+
+/// As HELLO takes it, so that a diagnosis and a lock agree.
+#[test]
+fn a_password_that_the_server_does_not_ask_for_is_no_trouble() {
+    let (server, all) = (Server::start(), Sentinels::start());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "S3CR3T").unwrap();
+    let of_group = format!("{}?sentinel_password_file={}", all.url(), file.path().display());
+    for url in [server.url(), of_group] {
+        let redlock = blocking::Redlock::from(patient(url).password_file(file.path()).build().unwrap());
+        redlock.lock(NAME).acquire().unwrap().release().unwrap();
+    }
 }
 
 #[test]
