@@ -129,9 +129,8 @@ async fn rights(connection: &RedisConnection, key: &str) -> Option<Rights> {
     let mut rights = Rights::default();
     for (name, answer) in order.into_iter().zip(connection.ask(&commands).await) {
         if let Value::ServerError(error) = answer.ok()? {
-            let details = error.details().unwrap_or_default();
-            let is_key = details.contains("access") && details.contains("key");
-            rights.is_key_refused |= error.code() == "NOPERM" && is_key;
+            let is_key = is_about_key(error.code(), error.details());
+            rights.is_key_refused |= is_key;
             rights.refusal = rights.refusal.or_else(|| of_state(error.code()).map(|failure| failure.to_string()));
             let is_unknown = is_unknown(error.code(), error.details());
             if error.code() == "NOPERM" && !is_key || is_unknown {
@@ -157,12 +156,20 @@ async fn offset(connection: &RedisConnection, clock: &Clock) -> Option<(i64, Dur
     Some((offset, Duration::from_micros(half)))
 }
 
+/// Returns whether a user who may send a command may not use its key.
+fn is_about_key(code: &str, details: Option<&str>) -> bool {
+    code == "NOPERM" && details.is_some_and(|details| details.contains("access") && details.contains("key"))
+}
+
 /// Returns whether EVALSHA is refused; `None` if the server's state forbids it now.
 async fn evalsha(connection: &RedisConnection, key: &str) -> Option<Result<(), Refusal>> {
     // The hash of `return 1`, which `rights` has just made known.
     let known = ["EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "1", key];
     match ask(connection, &known).await {
         Ok(Value::ServerError(error)) if of_state(error.code()).is_some() => None,
+        // The text was refused before, and is not known.
+        Ok(Value::ServerError(error)) if error.code() == "NOSCRIPT" => Some(Ok(())),
+        Ok(Value::ServerError(error)) if is_about_key(error.code(), error.details()) => Some(Ok(())),
         Ok(answer) => Some(refusal(answer).map(drop)),
         Err(_) => Some(Err("hang-up".to_owned())),
     }

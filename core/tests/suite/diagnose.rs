@@ -168,7 +168,9 @@ fn each_right_that_is_missing_is_named() {
         diagnose(Redlock::builder().nodes(url).key_prefix(prefix)).remove(0)
     };
     assert_eq!(found(&diagnose_as(all, "lock:"), "rights").0, Level::Ok);
-    assert_eq!(found(&diagnose_as(all, "other:"), "rights").0, Level::Warning, "the rights to keys are not known");
+    let other = diagnose_as(all, "other:");
+    assert_eq!(found(&other, "rights").0, Level::Warning, "the rights to keys are not known");
+    assert_eq!(found(&other, "evalsha").0, Level::Ok, "not the command is refused");
     for (right, check, expected) in [
         ("+evalsha", "evalsha", Level::Warning),
         ("+get", "rights", Level::Unusable),
