@@ -90,7 +90,8 @@ impl Failure {
         );
         is_broken
             // A demoted master keeps its connections; the address may lead to its successor by now.
-            || matches!(self, Self::Refused(code) if &**code == "READONLY")
+            // A server in protected mode closes it.
+            || matches!(self, Self::Refused(code) if matches!(&**code, "READONLY" | "DENIED"))
     }
 
     /// Returns whether the node read and answered the request.

@@ -313,10 +313,12 @@ fn a_reply_without_a_request_ends_the_connection() {
     for (said, failure) in [
         (":1\r\n", Failure::UnexpectedReply),
         ("-ERR max number of clients reached\r\n", Failure::Full),
+        ("-DENIED Redis is running in protected mode\r\n", Failure::Refused("DENIED".into())),
         ("-ERR idle for too long\r\n", Failure::Closed),
     ] {
         let mut line = Stepwise::new(false);
         line.peer.says(said);
+        assert!(failure.breaks_connection(), "{failure}");
         assert_eq!(line.drive(), Some(failure));
     }
     let mut line = Stepwise::new(false);

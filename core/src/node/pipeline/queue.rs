@@ -204,6 +204,8 @@ impl Queue {
             // A reply without a request would be taken for that to the next one.
             return Err(match reply {
                 Value::ServerError(error) if is_full(error.code(), error.details()) => Failure::Full,
+                // Protected mode, which ends the connection.
+                Value::ServerError(error) if error.code() == "DENIED" => Failure::of_code(error.code()),
                 // Not as a refusal: that would leave the connection in use.
                 Value::ServerError(_) => Failure::Closed,
                 _ => Failure::UnexpectedReply,
