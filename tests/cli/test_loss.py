@@ -117,6 +117,24 @@ def test_when_it_is_asked_to_end(
     assert abs(left_ms - (margin_ms + drift_ms)) < SLACK_MS, "and neither much too early nor late"
 
 
+@pytest.mark.parametrize("how", ["login", "right"])
+def test_what_the_node_answered(redlock: Redlock, own_node: Server, name: str, how: str) -> None:
+    """Each line says it, also of a command that ends when it is asked to."""
+    own_node.set_user("worker", "on", ">battery-staple", "+@all", "~*")
+    at = redlock.at(own_node.url_as("worker", "battery-staple"))
+    running = at.hold("-t", "3s", name, work=["--end-on", "TERM"])
+    own_node.set_user("worker", *(["resetpass", ">changed"] if how == "login" else ["-pexpire"]))
+    own_node.command("CLIENT", "KILL", "USER", "worker")
+    ended = running.end(3 + SLACK_S)
+    assert ended.status == LOST
+    assert_said(ended, name)
+    answer = f"[{own_node.address}: refused with {'WRONGPASS' if how == 'login' else 'NOPERM'}"
+    warning, error = ended.err.splitlines()
+    assert "was not renewed, so it ends in " in warning
+    assert answer in warning
+    assert answer in error
+
+
 def test_killed_without_being_asked(redlock: Redlock, own_node: Server, proxy: Proxy, name: str) -> None:
     running = redlock.at(proxy.url).hold(*TIMES, "--on-loss", "kill", name, work=["--beat", "--catch", "TERM"])
     (began,) = redlock.diary.of("begin")
@@ -314,6 +332,7 @@ def test_a_quiet_loss(redlock: Redlock, own_node: Server, name: str) -> None:
     ended = running.end(1 + SLACK_S)
     assert ended.status == LOST
     assert name in one_line(ended.err)
+    assert f"[{own_node.address}: no answer" in ended.err
 
 
 def reset(network: Network, nodes: Cluster) -> None:

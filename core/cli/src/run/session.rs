@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::{self, Signal};
@@ -9,6 +10,7 @@ use nix::unistd::Pid;
 use redlock::Guard;
 use redlock::bindings::clock::{Alarm, Clock, Moment};
 use tokio::signal::unix;
+use tokio::task::JoinHandle;
 
 use crate::duration::shown;
 use crate::exit::{Exit, Failure, spelled};
@@ -38,8 +40,10 @@ pub(super) struct Session<'a> {
     children: unix::Signal,
     clock: Clock,
     began: Moment,
-    notices: Notices,
-    guard: Guard,
+    notices: Arc<Notices>,
+    guard: Arc<Guard>,
+    /// Tells why the lock was not renewed, and returns what the nodes answered.
+    explanation: Option<JoinHandle<String>>,
 }
 
 /// A command that runs.
@@ -79,8 +83,9 @@ impl<'a> Session<'a> {
         signals.listen_to(more, ignored)?;
         let children = signals::children()?;
         let clock = Clock::System;
-        let (began, notices) = (clock.now(), Notices::start(args.quiet));
-        Ok(Self { args, kill_after, signals, children, clock, began, notices, guard })
+        let (began, notices) = (clock.now(), Arc::new(Notices::start(args.quiet)));
+        let guard = Arc::new(guard);
+        Ok(Self { args, kill_after, signals, children, clock, began, notices, guard, explanation: None })
     }
 
     /// Runs the command and releases the lock.
@@ -128,7 +133,12 @@ impl<'a> Session<'a> {
     /// Releases the lock. A signal ends the wait for the nodes, but not the release. Nobody needs to be told that a lock
     /// was not released if it has been told that it is lost.
     async fn release(self, is_loss_known: bool) {
-        let Self { guard, mut signals, notices, .. } = self;
+        let Self { guard, mut signals, notices, explanation, .. } = self;
+        if let Some(explanation) = explanation {
+            explanation.abort();
+            drop(explanation.await);
+        }
+        let guard = Arc::into_inner(guard).expect("what shared it is over");
         tokio::select! {
             biased;
             result = guard.release() => {
@@ -145,20 +155,15 @@ impl<'a> Session<'a> {
     }
 
     /// Tells the person.
-    fn tell(&self, notice: Notice) {
+    fn tell(&mut self, notice: Notice) {
         // Says why the lock is lost, if it is.
         let lost = || self.guard.check().map_or_else(|error| spelled(&error), |()| self.name());
         match notice {
-            Notice::Ending(left) => {
-                self.notices.warn(format!("{}: {}; sent SIGTERM to the command", self.name(), self.reason(left)));
-            }
+            Notice::Ending(left) => self.explain(left),
             Notice::Lost => self.notices.error(format!("{}; killed the command", lost())),
             Notice::Overdue => {
                 let after = shown(self.kill_after);
                 self.notices.error(format!("{}: the command did not end within {after}; killed it", self.name()));
-            }
-            Notice::Ended => {
-                self.notices.error(format!("{}: ended the command before the lock could be lost", self.name()));
             }
             Notice::Undying => {
                 let text = "the command lives on after SIGKILL; does it belong to another user, as after sudo?";
@@ -172,16 +177,47 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Returns why the lock ends soon.
-    fn reason(&self, left: Duration) -> String {
+    /// Tells why the command has to end. If it is for the nodes, their answers are awaited, but not for long.
+    fn explain(&mut self, left: Duration) {
+        let (name, shown) = (self.name(), shown(left));
         let limit = self.args.max_hold.map(|max_hold| self.began.after(max_hold.saturating_sub(self.args.margin())));
-        match limit {
-            Some(limit) if self.clock.now().after(left + MAX_HOLD_NEAR) >= limit => {
-                format!("reaches --max-hold in {}", shown(left))
-            }
-            _ => format!("no quorum of nodes answers its renewals, so it ends in {}", shown(left)),
+        if limit.is_some_and(|limit| self.clock.now().after(left + MAX_HOLD_NEAR) >= limit) {
+            self.notices.warn(format!("{name}: reaches --max-hold in {shown}; sent SIGTERM to the command"));
+            return;
         }
+        let text = format!("{name}: was not renewed, so it ends in {shown}");
+        let (guard, notices, clock) = (Arc::clone(&self.guard), Arc::clone(&self.notices), self.clock.clone());
+        self.explanation = Some(tokio::spawn(async move {
+            let mut answers = pin!(answers(&guard));
+            let early = tokio::select! {
+                biased;
+                answers = &mut answers => Some(answers),
+                () = clock.sleep(left / 2) => None,
+            };
+            notices.warn(format!("{text}{}; sent SIGTERM to the command", early.as_deref().unwrap_or_default()));
+            if let Some(answers) = early { answers } else { answers.await }
+        }));
     }
+
+    /// Tells that the command has ended in time, and what the nodes answered. A signal ends the wait for them.
+    async fn tell_ended(&mut self) {
+        let mut answers = String::new();
+        if let Some(mut explanation) = self.explanation.take() {
+            tokio::select! {
+                biased;
+                told = &mut explanation => answers = told.unwrap_or_default(),
+                _ = self.signals.next_ending() => self.explanation = Some(explanation),
+            }
+        }
+        self.notices.error(format!("{}: ended the command before the lock could be lost{answers}", self.name()));
+    }
+}
+
+/// Returns what each node answers to one more extension, as an error shows it. It is over with the lock at the latest.
+async fn answers(guard: &Guard) -> String {
+    let Err(error) = guard.extend().await else { return String::new() };
+    let answers: Vec<_> = error.nodes().iter().map(|each| format!("{}: {}", each.node, each.answer)).collect();
+    if answers.is_empty() { String::new() } else { format!(" [{}]", answers.join("; ")) }
 }
 
 impl Running<'_> {
@@ -286,7 +322,7 @@ impl Running<'_> {
 
     /// Ends the keeper, takes the terminal back and releases the lock, in this order.
     async fn finish(self, started: Result<(), Failure>) -> Result<Exit, Failure> {
-        let Self { mut group, mut terminal, machine, session, .. } = self;
+        let Self { mut group, mut terminal, machine, mut session, .. } = self;
         group.end_keeper();
         drop(group);
         let end = machine.end();
@@ -295,7 +331,7 @@ impl Running<'_> {
         if machine.is_killed() {
             session.clock.sleep(INNER_KEEPERS).await;
         } else if machine.is_lost() {
-            session.tell(Notice::Ended);
+            session.tell_ended().await;
         }
         session.release(machine.knows_of_loss()).await;
         started?;
