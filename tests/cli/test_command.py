@@ -485,3 +485,13 @@ def test_a_lock_over_several_commands(redlock: Redlock, node: Server, name: str)
         lost = redlock.end(command, "--token", token)
         assert lost.status == 76, lost
         assert token not in lost.err
+
+
+def test_a_token_that_nobody_can_read(redlock: Redlock, node: Server, name: str) -> None:
+    """The lock is not kept until its ttl has passed: nobody could release it."""
+    read, pipe = os.pipe()
+    os.close(read)
+    for output, status in ((pipe, 141), (os.open("/dev/full", os.O_WRONLY), 74)):
+        assert redlock.end("acquire", name, stdout=output).status == status
+        os.close(output)
+        assert not node.has(name)

@@ -88,8 +88,12 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     };
     match acquired.await {
         Ok(detached) => {
-            say::out(&format!("{}\n", detached.as_str()))?;
-            Ok(Exit::OK)
+            let said = say::out(&format!("{}\n", detached.as_str()));
+            if said.is_err() {
+                // Nobody else has the token.
+                drop(release(&redlock, detached.as_str()).await);
+            }
+            said.map(|()| Exit::OK)
         }
         Err(Denied::Usage(failure)) => Err(failure),
         Err(Denied::Error(error)) => Err(nodes::failure(&redlock, error).await),
