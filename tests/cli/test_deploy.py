@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.redlock import Redlock
+from cli.redlock import STATUS, Redlock
 from conformance.conftest import ROOT
 
 PLACE = ROOT / "deploy"
@@ -26,6 +26,7 @@ def service() -> list[str]:
     unit.read_string((PLACE / "scheduler.service").read_text(encoding="utf-8"))
     assert unit["Service"]["KillMode"] == "mixed"
     assert int(unit["Service"]["TimeoutStopSec"]) > 0
+    assert int(unit["Service"]["SuccessExitStatus"]) == STATUS["TERM"], "a host that waits is stopped without a failure"
     assert unit["Install"]["WantedBy"] == "multi-user.target"
     return shlex.split(unit["Service"]["ExecStart"])
 
