@@ -474,6 +474,11 @@ def test_a_lock_over_several_commands(redlock: Redlock, node: Server, name: str)
     left = node.command("PTTL", name)
     assert isinstance(left, int)
     assert left > 60_000
+    assert redlock.end("extend", "--token", token, "--ttl", "1s").status == 0
+    left = node.command("PTTL", name)
+    assert isinstance(left, int)
+    assert left > 60_000
+    assert "at least; never shortens" in " ".join(redlock.end("extend", "--help").out.split())
     damaged = redlock.end("release", "--token", token[:-1])
     assert damaged.status == 64
     assert "--token" in damaged.err

@@ -67,7 +67,7 @@ pub(crate) struct ExtendArgs {
     #[arg(long, value_name = "TEXT")]
     token: String,
 
-    /// For how long nodes keep the lock from now on [default: that of the acquire]
+    /// For how long nodes keep the lock from now on, at least; never shortens it [default: that of the acquire]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
 
