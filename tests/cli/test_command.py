@@ -359,6 +359,15 @@ def test_the_ttl_without_options(redlock: Redlock, name: str) -> None:
     assert redlock.end("run", name, "--", *SHOW_VARIABLES).out.split("|")[2] == "30000"
 
 
+def test_a_node_may_take_longer_than_the_ttl_of_other_locks(redlock: Redlock, name: str) -> None:
+    slow = ["-t", "60s", "--node-timeout", "12s", name]
+    assert redlock.end("run", *slow, "--", "true").err == ""
+    acquired = redlock.end("acquire", *slow)
+    assert acquired.err == ""
+    extended = redlock.end("extend", *slow[:-1], "--token", acquired.out.strip())
+    assert (extended.status, extended.err) == (0, "")
+
+
 def test_a_prefix_of_keys(redlock: Redlock, node: Server, name: str) -> None:
     running = redlock.hold("--key-prefix", "app:", name)
     assert node.has(f"app:{name}")

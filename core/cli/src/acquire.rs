@@ -81,7 +81,7 @@ pub(crate) struct ExtendArgs {
 ///
 /// For wrong arguments, if others hold the lock, and if too few nodes answer.
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
-    let redlock = args.nodes.client()?;
+    let redlock = args.nodes.client_for(Some(args.ttl))?;
     let acquired = async {
         let guard = lock(&redlock, &args)?.acquire().await?;
         Ok::<_, Denied>(guard.detach().await?)
@@ -133,7 +133,7 @@ fn lock(redlock: &Redlock, args: &Args) -> Result<Lock<Fixed>, Denied> {
 ///
 /// For wrong arguments, if the lock is lost, and if too few nodes answer.
 pub(crate) async fn extend(args: ExtendArgs) -> Result<Exit, Failure> {
-    let redlock = args.nodes.client()?;
+    let redlock = args.nodes.client_for(args.ttl)?;
     let lock = operator::attach_again(&redlock, &args.token).auto_renew(false);
     let lock = if let Some(ttl) = args.ttl { lock.ttl(ttl) } else { lock };
     let extended = async { lock.acquire().await?.detach().await };

@@ -69,7 +69,16 @@ impl Args {
     ///
     /// A usage error for wrong addresses and options.
     pub(crate) fn client(&self) -> Result<Redlock, Failure> {
-        let mut builder = Redlock::builder();
+        self.client_for(None)
+    }
+
+    /// Makes the client for locks with this ttl, by which options are checked; `None` for that of the library.
+    ///
+    /// # Errors
+    ///
+    /// A usage error for wrong addresses and options.
+    pub(crate) fn client_for(&self, ttl: Option<Duration>) -> Result<Redlock, Failure> {
+        let mut builder = with(Redlock::builder(), ttl, Builder::ttl);
         if !self.node.is_empty() {
             builder = builder.nodes(&self.node);
         }
