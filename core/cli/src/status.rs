@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// Each lock has name, key, slot, state (held, shared, foreign, free or unknown), label, readers, labels, fence, since,
     /// until, ttl_left_ms, waiting, holders, quorum and nodes. Each of the nodes has node, state (held, shared, foreign,
     /// free or unavailable), label, readers, labels, fence, ttl_left_ms and error. What is not known, or does not apply, is
-    /// null.
+    /// null; labels is then empty.
     #[arg(long)]
     json: bool,
 
