@@ -283,6 +283,9 @@ def test_list_of_a_cluster(redlock: Redlock) -> None:
             shards.server_of(each).command("SET", fence_key(each), 7)
         assert locks(at.end("list", "--json")).keys() == set(names)
         assert at.end("run", "--", "true").status == USAGE
+        scattered = one_line(at.end("run", *names, "--", "true").err)
+        assert scattered.startswith("redlock: NAME has ")
+        assert "different slots" in scattered
         assert at.end("run", "-n", names[0], "--", "true").status == HELD
         assert at.end("release", "--force", "--yes", names[0]).status == OK
         assert at.end("run", "-n", names[0], "--", "true").status == 0

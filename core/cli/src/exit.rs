@@ -114,6 +114,8 @@ fn option(name: &str) -> String {
         "auto_renew" => "its renewal".to_owned(),
         "timeout" => "--wait".to_owned(),
         "nodes" => "--node".to_owned(),
+        // An argument, as the help calls it.
+        "name" | "names" => "NAME".to_owned(),
         "text" => "--token".to_owned(),
         _ => format!("--{}", name.replace('_', "-")),
     }
