@@ -288,8 +288,14 @@ def test_a_campaign_outlasts_an_outage(drivers: Drivers, own_nodes: Cluster, nam
 @every_face
 def test_the_options_of_an_election(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     """They are in force on the node, and what a lock has besides is that of a candidate, whatever the client has."""
-    client = drivers.start(face).client(node.urls, timeout_ms=0, ttl_ms=SHORT_TTL_MS)
-    election = client.election(name, ttl_ms=LONG_TTL_MS, fence_ttl_ms=2 * LONG_TTL_MS, label="host 7")
+
+    def left_ms() -> int:
+        left = node[0].command("PTTL", name)
+        assert isinstance(left, int)
+        return left
+
+    client = drivers.start(face).client(node.urls, timeout_ms=0, ttl_ms=LONG_TTL_MS, auto_renew=False)
+    election = client.election(name, ttl_ms=SHORT_TTL_MS, fence_ttl_ms=2 * LONG_TTL_MS, label="host 7")
     lock = client.lock(name)
     lock.acquire()
     asked = Asked(node)
@@ -298,9 +304,10 @@ def test_the_options_of_an_election(drivers: Drivers, node: Cluster, face: str, 
     lock.release()
     until(lambda: election.leads or not run.pending, "it leads")
     assert run.pending, "it has not waited"
-    left = node[0].command("PTTL", name)
-    assert isinstance(left, int)
-    assert SHORT_TTL_MS < left <= LONG_TTL_MS
-    assert election.leader() == {"label": "host 7", "term": term(election)}
+    number = term(election)
+    assert 0 < left_ms() <= SHORT_TTL_MS
+    node[0].command("PEXPIRE", name, SHORT_TTL_MS // 2)
+    until(lambda: left_ms() > SHORT_TTL_MS // 2, "it is renewed")
+    assert election.leader() == {"label": "host 7", "term": number}
     election.end_term()
     run.result()

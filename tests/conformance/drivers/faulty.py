@@ -245,6 +245,7 @@ class Rules:
     stubborn_s: float = 0
     shown_slot: Callable[[int], int] = lambda slot: slot
     campaign_s: Callable[[float | None], float | None] = lambda _: None
+    renews_terms: bool = True
     stop_s: float = 0
     campaigns_again: bool = True
     tells_failure: bool = True
@@ -503,6 +504,8 @@ FAULTS = {
     "told-term": Rules(shows_term=lambda _: True),
     # A candidate waits for as long as a lock of its client.
     "impatient-candidate": Rules(campaign_s=lambda timeout_s: timeout_s),
+    # A term is renewed only if the locks of its client are.
+    "unrenewed-term": Rules(renews_terms=False),
     # A campaign ends when no quorum has answered for a while.
     "discouraged-candidate": Rules(campaign_s=lambda _: 10),
     # A candidate does not campaign again after a loss.

@@ -184,6 +184,7 @@ class Election:
     def __init__(self, client: Client, name: bytes, options: Json) -> None:
         self.client, self.name, self.rules = client, name, client.rules
         self.lock = Lock(client, [name], options)
+        self.lock.is_renewed = self.lock.is_renewed or self.rules.renews_terms
         self.terms: list[Json] = []
         self.stopped = threading.Event()
         self.stops = threading.Event()
