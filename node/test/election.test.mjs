@@ -75,7 +75,6 @@ test("a loss aborts the signal, and the candidate campaigns again once the body 
     terms.push(lock.fence);
     if (terms.length > 1) return settled;
     lose(lock, "taken");
-    await once(signal, "abort");
     assert.ok(signal.reason instanceof LockLost);
     assert.deepEqual([signal.reason.reason, signal.reason.lockName], ["taken", name]);
     await until(async () => !(await exists(name)));
@@ -105,7 +104,6 @@ test("the loss that a body throws is the end of its term, and other errors are n
       terms += 1;
       if (terms > 1) return "next";
       lose(lock, "deleted");
-      await until(() => signal.aborted);
       return await end(signal, lock);
     });
     assert.deepEqual([result, terms], ["next", 2], `${end}`);
@@ -121,10 +119,9 @@ test("the loss that a body throws is the end of its term, and other errors are n
   ];
   for (const end of errors) {
     let terms = 0;
-    const led = redlock.election(fresh()).run(async (signal, lock) => {
+    const led = redlock.election(fresh()).run(async (_, lock) => {
       terms += 1;
       lose(lock, "deleted");
-      await until(() => signal.aborted);
       await end();
     });
     const error = await failure(() => led);

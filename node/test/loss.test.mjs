@@ -71,6 +71,16 @@ test("every acquisition has a signal of its own", async () => {
   assert.equal(early.aborted, false);
 });
 
+test("a loss that a test brings about has aborted the signal when it returns", async () => {
+  const lock = redlock.lock(fresh());
+  const work = lock.using((signal) => {
+    lose(lock, "taken");
+    signal.throwIfAborted();
+    assert.fail("the body goes on");
+  });
+  await assert.rejects(work, { code: "lost", reason: "taken" });
+});
+
 test("a loss is the cause of what the body throws, unless that has one", async () => {
   const [plain, caused] = [new Error("plain"), new Error("caused", { cause: "own" })];
   for (const thrown of [plain, caused, Object.freeze(new Error("frozen")), "text"]) {

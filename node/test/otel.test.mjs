@@ -196,11 +196,9 @@ test("each term of an election is a hold", async () => {
   const candidate = redlock.election(fresh());
   const terms = [];
   const { spanId } = await inSpan(async (span) => {
-    await candidate.run((signal, lock) => {
+    await candidate.run((_, lock) => {
       terms.push(lock.fence);
-      if (terms.length > 1) return;
-      lose(lock, "taken");
-      return new Promise((resolve) => signal.addEventListener("abort", resolve));
+      if (terms.length === 1) lose(lock, "taken");
     });
     return span.spanContext();
   });
@@ -302,7 +300,6 @@ test("a loss ends the span of the hold at once, with its message", async () => {
   traced();
   const lock = await redlock.lock(fresh()).acquire();
   lose(lock, "taken");
-  await until(() => spans("hold").length === 1);
   const [{ attributes, status }] = spans("hold");
   assert.equal(attributes["redlock.end"], "lost");
   assert.equal(status.code, SpanStatusCode.ERROR);
@@ -334,7 +331,6 @@ test("a body that fails with the loss of another lock does not end its own as lo
     inner.check();
   });
   await assert.rejects(work, LockLost);
-  await until(() => spans("hold").length === 2);
   const ends = spans("hold").map(({ attributes }) => [
     attributes["redlock.name"] === inner.name,
     attributes["redlock.end"],

@@ -159,6 +159,11 @@ export class Lock {
     return lock.#object();
   }
 
+  /** @internal */
+  static tell(lock: Lock): void {
+    lock.#tell();
+  }
+
   /** The name, with invalid UTF-8 replaced if it was given as bytes. Several names are joined with ", ". */
   get name(): string {
     if (typeof this.#name === "string") return this.#name;

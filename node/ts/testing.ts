@@ -97,7 +97,7 @@ export class MemoryServer {
 }
 
 /**
- * Has `lock` lose what it holds now, as if the background had found out: its signal is aborted, its body cut off. The
+ * Has `lock` lose what it holds now, as if the background had found out. Its signal is aborted when this returns. The
  * keys are deleted in the background. A lock that is lost already stays as it is.
  *
  * @throws {@link LockNotHeld}: before an acquire and after a release.
@@ -107,4 +107,5 @@ export function lose(lock: Lock, reason: LostReason = "expired"): void {
   expect("lock", lock, { says: "a lock of redlock-rs", fits: (value) => value instanceof Lock });
   expect("reason", reason, TEXT);
   unwrap(loseNatively(queue(), Lock.numberOf(lock), reason));
+  Lock.tell(lock);
 }
