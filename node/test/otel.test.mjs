@@ -313,6 +313,20 @@ test("a loss ends the span of the hold at once, with its message", async () => {
   );
 });
 
+test("the end of a client ends the spans of its holds, and of no others", async () => {
+  traced();
+  const other = await redlock.lock(fresh()).acquire();
+  for (const end of ["close", METHODS.at(-1), Symbol.dispose ?? Symbol.for("Symbol.dispose")]) {
+    const client = new Redlock(server.url);
+    const { name } = await client.lock(fresh()).acquire();
+    await client[end]();
+    const ended = spans("hold").map(({ attributes }) => [attributes["redlock.name"], attributes["redlock.end"]]);
+    assert.deepEqual(ended, [[name, "released"]], String(end));
+    exporter.reset();
+  }
+  await other.release();
+});
+
 test("a loss that the release finds is a loss too", async () => {
   traced();
   const older = redlock.lock(fresh(), { protocol: "setnx", ttl: 1_000 });

@@ -30,6 +30,7 @@ import {
 } from "@opentelemetry/api";
 import { waited } from "#native";
 import { queue } from "./calls.js";
+import { Redlock } from "./client.js";
 import { type ErrorCode, LockInvalidArgument, LockLost, RedlockError } from "./errors.js";
 import { type AcquireOptions, Lock, type TryOptions } from "./lock.js";
 import { type Metric, stats } from "./stats.js";
@@ -68,7 +69,8 @@ const FAILURES: readonly ErrorCode[] = [
 /** The outcomes of calls for which the engine says how they waited. It does not for calls that it refused. */
 const ANSWERS: readonly string[] = ["acquired", "timeout", "unavailable", "forbidden", "lost"];
 
-/** The first releases of Node 20 lack it. */
+/** The first releases of Node 20 lack them. */
+const dispose: typeof Symbol.dispose = Symbol.dispose ?? Symbol.for("Symbol.dispose");
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
 
 /** What ends the instrumentation. */
@@ -108,7 +110,7 @@ export function instrument(options: InstrumentOptions = {}): void {
   const meter = (given?.meterProvider ?? metrics).getMeter(name, version);
   const tracer = (given?.tracerProvider ?? trace).getTracer(name, version);
   uninstrument();
-  ends = [measure(meter), traceLocks(tracer)];
+  ends = [measure(meter), traceLocks(tracer), traceClients()];
 }
 
 /** Ends what {@link instrument} began. Locks that are held then are traced no further. */
@@ -177,7 +179,7 @@ function* numbers({ points }: Metric): Generator<Sample> {
 // --- Traces ---
 
 /** The methods of a lock that begin or end a hold. All others call one of them. */
-interface Methods {
+interface LockMethods {
   acquire(this: Lock, options?: AcquireOptions | AbortSignal): Promise<Lock>;
   tryAcquire(this: Lock, options?: TryOptions | AbortSignal): Promise<boolean>;
   hold<T>(this: Lock, body: () => T | PromiseLike<T>): Promise<T>;
@@ -186,10 +188,15 @@ interface Methods {
   [asyncDispose](this: Lock): Promise<void>;
 }
 
+/** The methods of a client that end the holds of its locks. All others call one of them. */
+interface ClientMethods {
+  close(this: Redlock, ...given: Parameters<Redlock["close"]>): Promise<void>;
+  [dispose](this: Redlock): void;
+}
+
 /** The span of a hold. It does not keep the lock alive. */
 class Hold {
   readonly #span: Span;
-  #isOver = false;
 
   constructor(span: Span) {
     this.#span = span;
@@ -197,8 +204,7 @@ class Hold {
 
   /** Ends the span, unless it has ended. */
   end(how: "released" | "detached" | "abandoned" | LockLost = "released"): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
+    if (!open.delete(this)) return;
     collected.unregister(this);
     harmless(() => {
       const isLost = how instanceof LockLost;
@@ -211,15 +217,15 @@ class Hold {
 
 /** The present hold of each lock that is traced. */
 const holds = new WeakMap<Lock, Hold>();
+/** The holds whose spans have not ended, and their locks. */
+const open = new Map<Hold, WeakRef<Lock>>();
 /** A lock that is garbage-collected while it is held stays held, and nobody hears of its end. */
 const collected = new FinalizationRegistry<Hold>((hold) => hold.end("abandoned"));
 
 /** Replaces the methods of locks by methods that make spans. Returns what undoes it. */
 function traceLocks(tracer: Tracer): () => void {
-  const prototype: Methods = Lock.prototype;
-  const { acquire, tryAcquire, hold, detach, release, [asyncDispose]: dispose } = prototype;
-  const replaced: Methods = { acquire, tryAcquire, hold, detach, release, [asyncDispose]: dispose };
-  const traced: Methods = {
+  const { acquire, tryAcquire, hold, detach, release, [asyncDispose]: leave }: LockMethods = Lock.prototype;
+  return replace<LockMethods>(Lock.prototype, {
     acquire(options) {
       return traceAcquire(tracer, this, () => acquire.call(this, options));
     },
@@ -240,15 +246,33 @@ function traceLocks(tracer: Tracer): () => void {
       return traceRelease(this, () => release.call(this));
     },
     [asyncDispose]() {
-      return traceRelease(this, () => dispose.call(this));
+      return traceRelease(this, () => leave.call(this));
     },
-  };
+  });
+}
+
+/** Replaces the methods of clients that release their locks. Returns what undoes it. */
+function traceClients(): () => void {
+  const { close, [dispose]: closeNow }: ClientMethods = Redlock.prototype;
+  return replace<ClientMethods>(Redlock.prototype, {
+    close(...given) {
+      return traceClose(() => close.apply(this, given));
+    },
+    [dispose]() {
+      traceClose(() => closeNow.call(this));
+    },
+  });
+}
+
+/** Replaces methods of a class. Returns what undoes it. */
+function replace<M extends object>(prototype: M, traced: M): () => void {
+  const names = Reflect.ownKeys(traced) as (keyof M)[];
+  const replaced = new Map(names.map((name) => [name, prototype[name]]));
   Object.assign(prototype, traced);
   return () => {
     // What another library has put over ours stays.
-    const names = Reflect.ownKeys(traced) as (keyof Methods)[];
     const ours = names.filter((name) => prototype[name] === traced[name]);
-    Object.assign(prototype, Object.fromEntries(ours.map((name) => [name, replaced[name]])));
+    Object.assign(prototype, Object.fromEntries(ours.map((name) => [name, replaced.get(name)])));
   };
 }
 
@@ -303,6 +327,7 @@ function beginHold(span: Span, lock: Lock): void {
   if (!span.isRecording()) return;
   const hold = new Hold(span);
   holds.set(lock, hold);
+  open.set(hold, new WeakRef(lock));
   collected.register(lock, hold, hold);
   const { signal } = lock;
   const lost = (): void => hold.end(signal.reason);
@@ -351,6 +376,14 @@ async function traceRelease<R>(lock: Lock, release: () => Promise<R>): Promise<R
   } finally {
     hold?.end();
   }
+}
+
+/** Traces the end of a client, whose locks are not held any more from its call on. */
+function traceClose<R>(close: () => R): R {
+  const held = [...open].filter(([, lock]) => lock.deref()?.held);
+  const result = close();
+  for (const [hold, lock] of held) if (!lock.deref()?.held) hold.end();
+  return result;
 }
 
 /** Returns the attribute of the fence; nothing if the lock's protocol has none. */
