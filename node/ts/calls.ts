@@ -12,7 +12,7 @@ import {
   takeLoss,
 } from "#native";
 import { publishEvents, publishLastEvents } from "./events.js";
-import { outside, wakeable } from "./wake.js";
+import { atExit, outside, wakeable } from "./wake.js";
 
 /** The result of a call. The awaiting function throws a failure, so that its stack leads there. */
 type Result = LockView | LockView[] | NodeDiagnosis[] | Detached | Failure | "locked" | "free" | null;
@@ -59,7 +59,7 @@ export function queue(): number {
 function open(): NonNullable<typeof opened> {
   const native = wakeable(Queue, wake, isPending);
   opened = { native, number: native.number() };
-  process.once("exit", end);
+  atExit(end);
   return opened;
 }
 

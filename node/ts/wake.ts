@@ -15,6 +15,19 @@ const weakly: (wake: () => void, isPending: () => boolean) => Kept = runInThisCo
   return { wake: () => wake.deref()?.(), hasRef: () => isPending.deref()?.() ?? false };
 }`);
 
+/**
+ * Has `end` called when this thread ends. Does not keep it from being collected.
+ *
+ * All copies of this file share one listener, because Node warns of more than ten.
+ *
+ * @internal
+ */
+export const atExit: (end: () => void) => void = runInThisContext(`(end) => {
+  const ends = (globalThis[Symbol.for("redlock-rs.ends")] ??= new Set());
+  if (ends.size === 0) process.once("exit", () => ends.forEach((end) => end.deref()?.()));
+  ends.add(new WeakRef(end));
+}`);
+
 // The context of the import, and not that of the first call: a native object keeps what `AsyncLocalStorage` has in it,
 // and what it wakes would run in it.
 class Import extends AsyncResource {
