@@ -309,8 +309,8 @@ export class Lock {
   /**
    * Extends the lock now. With `autoRenew`, which is the default, the background renews it and this is seldom needed.
    *
-   * @param ttl - the lease from now on, in milliseconds, 100 to 86 400 000; it becomes the ttl of later renewals too.
-   * Default: the ttl in force.
+   * @param ttl - how long the lock lasts from now on, in milliseconds, 100 to 86 400 000. It never shortens the time
+   * that is left. Later renewals use it too. Default: the ttl in force.
    * @throws {@link LockLost}: the lock was lost before, or this call finds it lost.
    * @throws {@link LockUnavailable}: no quorum of nodes answered; the lock stays valid for as long as it was.
    * @throws {@link LockNotHeld}: the lock is not held.
@@ -330,7 +330,7 @@ export class Lock {
    * The text is a credential: whoever has it can take the lock. It has neither addresses nor passwords.
    *
    * @param ttl - for how long the servers keep the lock from now on, in milliseconds, 100 to 86 400 000: it is extended
-   * before. Later renewals use the ttl that they had. Default: what is left.
+   * before. That never shortens the time that is left. Later renewals use the ttl that they had. Default: what is left.
    * @throws {@link LockLost}: the lock was lost before, or the extension finds it lost.
    * @throws {@link LockUnavailable}: no quorum of nodes answered the extension; the lock is held as before.
    * @throws {@link LockNotHeld}: the lock is not held.

@@ -144,7 +144,8 @@ class Lock(OnlyAsyncWith, _calls.Watched):
     async def extend(self, ttl: Duration | None = None) -> None:
         """Extend the lock, so that it lasts for `ttl` seconds from now.
 
-        Later renewals use `ttl`, too. Without `ttl`, the lock's ttl in force applies.
+        It never shortens the time that is left. Later renewals use `ttl`, too. Without `ttl`, the lock's ttl in force
+        applies.
 
         Raises `LockLost` if the lock is lost, `LockNotHeld` if it was not acquired, `LockUnavailable` if no quorum
         answered (the lock stays valid for as long as `remaining` says), `LockInvalidArgument` for a wrong ttl and with

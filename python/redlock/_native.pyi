@@ -149,7 +149,8 @@ class Lock(Handle):
     def extend(self, ttl: Duration | None = None) -> None:
         """Extend the lock, so that it lasts for `ttl` seconds from now.
 
-        Later renewals use `ttl`, too. Without `ttl`, the lock's ttl in force applies.
+        It never shortens the time that is left. Later renewals use `ttl`, too. Without `ttl`, the lock's ttl in force
+        applies.
 
         Raises `LockLost` if the lock is lost, `LockNotHeld` if it was not acquired, `LockUnavailable` if no quorum
         answered (the lock stays valid for as long as `remaining` says), `LockInvalidArgument` for a wrong ttl and with
@@ -166,8 +167,9 @@ class Lock(Handle):
         """End this hold without a release, and return a text with which `Redlock.attach` goes on with it.
 
         That can be in another program, also in Rust or Node. Nobody renews the lock until then: the servers keep it for
-        what is left of its ttl. With `ttl`, the lock is extended to so many seconds before. Later renewals use the ttl
-        that they had. The fence stays the same, as does the time since it was acquired, for `max_hold` and `at_least`.
+        what is left of its ttl. With `ttl`, the lock is extended to so many seconds before, if that is longer. Later
+        renewals use the ttl that they had. The fence stays the same, as does the time since it was acquired, for
+        `max_hold` and `at_least`.
 
         The text is a credential: whoever has it can take the lock. It has neither addresses nor passwords. Leaving a
         `with` block after a detach does nothing.

@@ -115,8 +115,8 @@ impl Guard {
 
     guard_methods!(fenced);
 
-    /// Extends the lock, so that it lasts for its ttl from now. Takes at most `node_timeout`, plus the client's
-    /// `connect_timeout` if it has to connect.
+    /// Extends the lock, so that it lasts for its ttl from now. It never shortens the time that is left. Takes at most
+    /// `node_timeout`, plus the client's `connect_timeout` if it has to connect.
     ///
     /// # Errors
     ///
@@ -208,7 +208,7 @@ impl Guard {
     }
 
     /// Works as [`Guard::detach`], but first extends the lock, so that the servers keep it for this ttl (100 ms to 24 h)
-    /// from now. Later renewals use the ttl that they had before.
+    /// from now. It never shortens the time that is left. Later renewals use the ttl that they had before.
     ///
     /// # Errors
     ///
