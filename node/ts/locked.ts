@@ -6,7 +6,7 @@ import type { NameOptions } from "./options.js";
 import { BOOLEAN, COUNT, checked, NAME_OPTIONS, refuseGenerator } from "./validate.js";
 
 /** The options of a function that runs under a lock: those of its locks, and its own. */
-export interface LockedOptions extends NameOptions {
+export interface LockedOptions<P extends boolean = false> extends NameOptions {
   /**
    * If others hold the lock, a call resolves to `undefined` and does not run the function; default false. It tries
    * once, unless `timeout` says how long to wait.
@@ -17,8 +17,11 @@ export interface LockedOptions extends NameOptions {
    * with `passLock` its slot; see {@link Redlock.semaphore}. Left out, each call has the lock of this name.
    */
   readonly permits?: number | undefined;
-  /** Whether the function gets the lock before the arguments of the call; default false. */
-  readonly passLock?: boolean | undefined;
+  /**
+   * Whether the function gets the lock before the arguments of the call; default false. TypeScript must see which: write
+   * `passLock: true` in the call of `locked`, or write the options `as const`.
+   */
+  readonly passLock?: P | undefined;
 }
 
 /** The name of a lock, the several names of one, or a function that makes it or them from the arguments of a call. */
@@ -34,24 +37,22 @@ export interface Locked {
   ): (this: T, ...args: A) => Promise<Awaited<R>>;
   <A extends unknown[], R, T>(
     name: NameOf<A>,
-    options: LockedOptions & { readonly skipIfHeld?: false | undefined; readonly passLock: true },
+    options: LockedOptions<true> & { readonly skipIfHeld?: false | undefined; readonly passLock: true },
     fn: (this: T, lock: Lock, ...args: A) => R,
   ): (this: T, ...args: A) => Promise<Awaited<R>>;
   <A extends unknown[], R, T>(
     name: NameOf<A>,
-    options:
-      | (LockedOptions & { readonly skipIfHeld?: false | undefined; readonly passLock?: false | undefined })
-      | undefined,
+    options: (LockedOptions & { readonly skipIfHeld?: false | undefined }) | undefined,
     fn: (this: T, ...args: A) => R,
   ): (this: T, ...args: A) => Promise<Awaited<R>>;
   <A extends unknown[], R, T>(
     name: NameOf<A>,
-    options: LockedOptions & { readonly passLock: true },
+    options: LockedOptions<true> & { readonly passLock: true },
     fn: (this: T, lock: Lock, ...args: A) => R,
   ): (this: T, ...args: A) => Promise<Awaited<R> | undefined>;
   <A extends unknown[], R, T>(
     name: NameOf<A>,
-    options: LockedOptions & { readonly passLock?: false | undefined },
+    options: LockedOptions,
     fn: (this: T, ...args: A) => R,
   ): (this: T, ...args: A) => Promise<Awaited<R> | undefined>;
 }
@@ -77,7 +78,8 @@ export function wrap(client: () => Client, name: unknown, ...rest: unknown[]): a
   if (typeof fn !== "function") throw new LockInvalidArgument("locked(name, options, fn) takes the function last");
   refuseGenerator("fn", fn);
   const kinds = { ...NAME_OPTIONS, permits: COUNT, skipIfHeld: BOOLEAN, passLock: BOOLEAN };
-  const given = checked(options as LockedOptions | undefined, kinds, "{ ttl: 10_000, skipIfHeld: true }") ?? {};
+  const given =
+    checked(options as LockedOptions<boolean> | undefined, kinds, "{ ttl: 10_000, skipIfHeld: true }") ?? {};
   const { permits, skipIfHeld = false, passLock = false, ...own } = given;
   const lockOptions: NameOptions = skipIfHeld ? { timeout: 0, ...own } : own;
   const make = (named: unknown): Lock => {

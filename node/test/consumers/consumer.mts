@@ -13,6 +13,7 @@ import {
   inspectSemaphore,
   type Leader,
   type Lock,
+  type LockedOptions,
   LockLost,
   type LockOptions,
   LockTimeout,
@@ -140,6 +141,12 @@ const pay: (user: string) => Promise<number> = locked(
   { passLock: true, ttl: null },
   async (lock: Lock, user: string) => lock.fence + user.length,
 );
+const often: LockedOptions = { permits: 2 };
+const half: (amount: number) => Promise<number | undefined> = locked("half", often, (amount: number) => amount / 2);
+const either: { passLock: boolean } = { passLock: once };
+// @ts-expect-error: it is not known whether the function gets the lock.
+locked("either", either, (amount: number) => amount);
+assert.equal(await half(4), 2);
 assert.equal(await double(2), 4);
 assert.equal(await nightly(), "done");
 assert.ok((await pay("ada")) > 0);
