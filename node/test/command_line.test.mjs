@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
-import { cpSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -31,11 +31,17 @@ test("the signal that opens Node's debugger goes to the command", async () => {
   assert.deepEqual({ status, ...said }, { status: 9, stdout: "up\n", stderr: "" });
 });
 
-test("a package without its compiled part says so, with a status that is not the command's", async (t) => {
+test("a package without its compiled part, or with a broken one, says so with a status that is not the command's", async (t) => {
   const copy = mkdtempSync(join(tmpdir(), "redlock-bare-"));
   t.after(() => rmSync(copy, { recursive: true, force: true }));
   for (const name of ["lib", "package.json"]) cpSync(join(home, name), join(copy, name), { recursive: true });
-  const { status, stdout, stderr } = await ended(join(copy, manifest.bin.redlock), [...memory, "true"]);
-  assert.deepEqual({ status, stdout }, { status: 70, stdout: "" });
-  assert.match(stderr, /^redlock: redlock-rs has no compiled part here [^\n]+\n$/);
+  const fails = async (message) => {
+    const { status, stdout, stderr } = await ended(join(copy, manifest.bin.redlock), [...memory, "true"]);
+    assert.deepEqual({ status, stdout }, { status: 70, stdout: "" });
+    assert.match(stderr, message);
+  };
+  await fails(/^redlock: redlock-rs has no compiled part here [^\n]+\n$/);
+  const compiled = readdirSync(home).filter((name) => name.endsWith(".node"));
+  for (const name of compiled) writeFileSync(join(copy, name), "");
+  await fails(/^redlock: redlock-rs cannot load its compiled part: .*redlock\..*\.node/);
 });

@@ -101,10 +101,13 @@ function load(): Native {
     const native = loadFor(platform, failures);
     if (native !== undefined) return native;
   }
+  const cause = new AggregateError(failures);
+  const failed = (failures as NodeJS.ErrnoException[]).find(({ code }) => code !== "MODULE_NOT_FOUND");
+  if (failed !== undefined) throw new Error(`redlock-rs cannot load its compiled part: ${failed.message}`, { cause });
   throw new Error(
     `redlock-rs has no compiled part here (${here}): install it without --omit=optional on ${PLATFORMS.join(", ")}, ` +
       "or build it from the sources with `npm run build`, which needs Rust",
-    { cause: new AggregateError(failures) },
+    { cause },
   );
 }
 
