@@ -15,7 +15,7 @@ import { type NativeEvent, takeEvents } from "#native";
  *
  * An event that needs a person, such as a node that may evict locks, is also a warning of the process
  * (`process.emitWarning`), of the type `RedlockWarning` and with the code `REDLOCK_` and the event's code in capitals:
- * once for each code and node. `node --disable-warning=REDLOCK_NODE_EVICTS` turns one off.
+ * once for each code and node or lock. `node --disable-warning=REDLOCK_NODE_EVICTS` turns one off.
  *
  * @example
  * ```ts
