@@ -77,9 +77,9 @@ test("wrong names are refused after right ones, with a prefix, and once the clie
     "redlock:a, redlock:b",
   );
   await refused(() => client.lockAll(["a", "fence:b"]), "names", "reserved");
+  await several.release();
   client.close();
   assert.throws(() => client.lockAll(["a", "b"]), LockClosed);
-  await several.release();
 });
 
 test("only the first lock with its options is checked natively", (t) => {
