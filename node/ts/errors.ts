@@ -127,7 +127,7 @@ export class LockAlreadyHeld extends Base {
   readonly code = "already_held";
 }
 
-/** The client is closed. */
+/** The client is closed, or was closed while the lock was held: others may have had the lock since then. */
 export class LockClosed extends Base {
   readonly code = "closed";
 }

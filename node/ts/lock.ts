@@ -435,6 +435,7 @@ export class Lock {
    * @throws what the body threw, in preference to all errors below. If the lock was lost meanwhile, the
    * {@link LockLost} is the `cause` of that error, unless it has one.
    * @throws {@link LockLost}: the lock was lost while the body ran.
+   * @throws {@link LockClosed}: its client was closed while the body ran.
    * @throws as {@link Lock.acquire}; the body did not run then.
    *
    * @example
@@ -484,6 +485,7 @@ export class Lock {
    * Releases the lock at the end of an `await using` block; does nothing if it is not held.
    *
    * @throws {@link LockLost}: the lock was lost within the block.
+   * @throws {@link LockClosed}: its client was closed within the block.
    *
    * @example
    * ```ts

@@ -10,7 +10,7 @@ from typing import Any, Generic, Never, ParamSpec, Self, TypeAlias, TypeVar, Unp
 from redlock import _calls, _losses, _native
 from redlock._checks import OnlyAsyncWith, coroutine, only, plain
 from redlock._decorators import SKIPPED, Locked, Place, Plan, Skipped, Task, TaskDecorates, TaskPasses
-from redlock.errors import LockLost, LockTimeout
+from redlock.errors import LockClosed, LockLost, LockTimeout
 from redlock.options import OWN, Duration, NameOptions, Options
 
 P = ParamSpec("P")
@@ -196,8 +196,10 @@ class Lock(OnlyAsyncWith, _calls.Watched):
         try:
             if not await future:
                 _calls.alive(reference).take(number)
-        except BaseException:
+        except BaseException as error:
             _calls.forget(reference, number)
+            if isinstance(error, LockClosed):
+                self._unwatch(watch, told_in)
             raise
         if watch:
             self._unwatch(watch, told_in)
@@ -314,12 +316,14 @@ class Lock(OnlyAsyncWith, _calls.Watched):
                 _calls.forget(reference, number)
                 raise
             self._unwatch(watch, told_in)
-        except LockLost as lost:
-            # The exception of the body says more than the loss of its lock.
+        except (LockLost, LockClosed) as ended:
+            if isinstance(ended, LockClosed):
+                self._unwatch(watch, told_in)
+            # The exception of the body says more than the end of its lock.
             if kind is None:
                 raise
             if loss is None:
-                _losses.note(error, lost)
+                _losses.note(error, ended)
         if loss is not None:
             raise loss from error
 

@@ -31,8 +31,9 @@ class Lock(OnlyWith, _native.Lock):
     key behind. Signal handlers can use locks, also while a call of the main thread blocks.
 
     `with` acquires on entry and releases on exit. Entry raises `LockTimeout` and what `Lock.acquire` raises; exit
-    raises `LockLost` if the lock was lost meanwhile. If the body is already raising, the loss becomes a note of that
-    exception. A release that no quorum confirms is not an error there: the background continues it.
+    raises `LockLost` if the lock was lost meanwhile, and `LockClosed` if its client was closed. If the body is already
+    raising, the loss becomes a note of that exception. A release that no quorum confirms is not an error there: the
+    background continues it.
 
     As a decorator it makes a fresh lock for each call, with the same options and `on_lost` callbacks. Generators and
     coroutine functions are refused with `TypeError`: their body would run after the release. Behind other decorators,

@@ -252,7 +252,10 @@ def _position(parameters: list[inspect.Parameter], function: Callable[..., objec
     asks = [any(each is kind for each in those) for those in members]
     seems_to = [any(_ends_in(each, kind.__name__) for each in those) for those in members]
     called = [parameter.name == "lock" for parameter in parameters]
-    for found in (asks, seems_to, called):
+    # What seems to ask may ask for the lock of another library.
+    takes = [seems or _is_open(those[0]) for seems, those in zip(seems_to, members, strict=True)]
+    called_so = [is_called and may for is_called, may in zip(called, takes, strict=True)]
+    for found in (asks, called_so, seems_to, called):
         if True in found:
             return found.index(True)
     first = int(bool(parameters) and parameters[0].name in {"self", "cls"})
@@ -280,6 +283,10 @@ def _members(annotation: object, names: dict[str, Any]) -> list[object]:
     if origin in {typing.Union, types.UnionType}:
         return [each for member in members for each in _members(member, names)]
     return [annotation]
+
+
+def _is_open(member: object) -> bool:
+    return member is inspect.Parameter.empty or member is Any
 
 
 def _ends_in(member: object, name: str) -> bool:

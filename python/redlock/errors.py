@@ -148,7 +148,7 @@ class LockAlreadyHeld(RedlockError, RuntimeError):  # noqa: N818
 
 
 class LockClosed(RedlockError, RuntimeError):  # noqa: N818
-    """The client is closed."""
+    """The client is closed, or was closed while the lock was held: others may have had the lock since then."""
 
     code = "closed"
 

@@ -148,6 +148,19 @@ async def test_a_loss_does_not_hide_what_the_body_raises(aclient: aio.Redlock, n
     assert " before its release" in note
 
 
+async def test_a_closed_client_does_not_hide_how_the_body_ends(server: Server, name: str) -> None:
+    client = aio.Redlock(server.url)
+    with pytest.raises(KeyError):
+        async with client.lock(name):
+            await client.aclose()
+            raise KeyError
+    client = aio.Redlock(server.url)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1), client.lock(name):
+            await client.aclose()
+            await asyncio.sleep(LIMIT)
+
+
 async def test_a_loss_that_the_body_ignores_is_told_at_its_end(aclient: aio.Redlock, name: str) -> None:
     with pytest.raises(redlock.LockLost):
         async with aclient.lock(name, ttl=0.1, auto_renew=False):

@@ -436,7 +436,12 @@ def test_the_parameter_of_the_lock(client: redlock.Redlock, name: str) -> None:
 
     assert decorate(by_text)(1, lock="yes") == (1, "yes", True)
     assert decorate(other)() == (True, None)
+
+    def another(mutex: "not_imported.Lock", lock: Any) -> tuple[object, bool]:  # type: ignore[name-defined]  # noqa: F821
+        return mutex, lock.held
+
     assert decorate(unknown)(2) == (True, 2)
+    assert decorate(another)(1) == (1, True)
     assert list(inspect.signature(decorate(by_text)).parameters) == ["amount", "lock"]
 
 

@@ -233,6 +233,19 @@ def test_an_attached_lock_goes_by_its_text(drivers: Drivers, node: Cluster, face
     again.release()
 
 
+@pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.lock_objects])
+def test_a_detached_lock_has_nothing_to_do_with_its_client(
+    drivers: Drivers, node: Cluster, face: str, name: str
+) -> None:
+    """To release it again is no error after the client is closed either."""
+    client = drivers.start(face).client(node.urls, ttl_ms=LONG_TTL_MS)
+    lock = client.lock(name)
+    lock.acquire()
+    lock.detach()
+    client.close()
+    lock.release()
+
+
 @every_face
 def test_its_times_travel_with_a_lock(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     server = next(iter(node))

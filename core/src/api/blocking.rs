@@ -268,9 +268,9 @@ impl<Kind> Lock<Kind> {
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`]; `lost` if the lock was lost before `body` returned. What `body` returned is dropped then, an
-    /// error of its own too: it can write that down where it happens. A release that no quorum confirms is not an error
-    /// here.
+    /// As [`Lock::acquire`]; `lost` if the lock was lost before `body` returned, and `closed` if its client was closed.
+    /// What `body` returned is dropped then, an error of its own too: it can write that down where it happens. A release
+    /// that no quorum confirms is not an error here.
     pub fn run<T>(&self, body: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         let guard = self.acquire()?;
         let output = body(&guard);
@@ -449,7 +449,7 @@ impl Election {
         loop {
             let Some(guard) = self.campaign()? else { return Ok(None) };
             let output = body(&guard);
-            let is_led_to_the_end = guard.is_held();
+            let is_led_to_the_end = guard.lease().is_held_to_the_end();
             // It resigns, whether the term is over already or not. The background goes on with a release that fails.
             drop(guard.release());
             if is_led_to_the_end {
@@ -530,7 +530,8 @@ impl SetnxLock {
     ///
     /// # Errors
     ///
-    /// As [`SetnxLock::acquire`]; `lost` if the lock was lost before `body` returned. A release that the node does not
+    /// As [`SetnxLock::acquire`]; `lost` if the lock was lost before `body` returned, and `closed` if its client was
+    /// closed. A release that the node does not
     /// confirm is not an error here.
     pub fn run<T>(&self, body: impl FnOnce(&SetnxGuard) -> T) -> Result<T, Error> {
         let guard = self.acquire()?;

@@ -96,7 +96,7 @@ impl Election {
         loop {
             let Some(guard) = self.campaign().await? else { return Ok(None) };
             let led = self.unless_stopped(unless(guard.lost(), body(&guard))).await;
-            let is_led_to_the_end = guard.is_held();
+            let is_led_to_the_end = guard.lease().is_held_to_the_end();
             // It resigns, whether the term is over already or not. The background goes on with a release that fails.
             drop(guard.release().await);
             match led {

@@ -88,8 +88,9 @@ impl SetnxLock {
     ///
     /// # Errors
     ///
-    /// As [`SetnxLock::acquire`]; `lost` as soon as the ttl is over, and `body` is then dropped at its current await. A
-    /// release that the node does not confirm is not an error here.
+    /// As [`SetnxLock::acquire`]; `lost` as soon as the ttl is over, and `body` is then dropped at its current await;
+    /// `closed` if the client was closed before `body` returned. A release that the node does not confirm is not an error
+    /// here.
     ///
     /// # Cancel safety
     ///

@@ -82,6 +82,8 @@ pub(crate) struct Lease {
 #[derive(Debug, Default)]
 struct State {
     phase: Phase,
+    /// Whether it is *released* by a detach.
+    is_detached: bool,
     valid_until: Moment,
     /// When the keys of a quorum expire at the earliest.
     kept_until: Moment,
@@ -417,6 +419,11 @@ impl Lease {
         listener.0.heard(self.lost_error(loss));
     }
 
+    /// Whether nobody else can have had it by now, or will look for it: the program is at its end.
+    pub(crate) fn is_held_to_the_end(&self) -> bool {
+        self.remaining().is_ok() || self.context.process.shutdown.has_started()
+    }
+
     /// Marks the lock lost if it is held.
     pub(crate) fn lose(&self, loss: &Loss) {
         let state = self.state();
@@ -435,7 +442,9 @@ impl Lease {
         let now = self.now();
         let mut state = self.state();
         match &state.phase {
-            Phase::Released if self.context.client.has_started() => return Err(self.error(ErrorKind::Closed)),
+            Phase::Released if self.context.client.has_started() && !state.is_detached => {
+                return Err(self.error(ErrorKind::Closed));
+            }
             Phase::Released => return Ok(ReleaseBegun::Already),
             Phase::Lost(loss) => {
                 let (error, lost_at) = (self.lost_error(loss.clone()), state.lost_at);
@@ -484,7 +493,7 @@ impl Lease {
         let (now, wall) = (self.now(), process.clock.wall_micros());
         let mut state = self.state();
         match &state.phase {
-            Phase::Held if now < state.valid_until => state.phase = Phase::Released,
+            Phase::Held if now < state.valid_until => (state.phase, state.is_detached) = (Phase::Released, true),
             Phase::Held => return Err(self.expire_now(state)),
             Phase::Lost(loss) => return Err(self.lost_error(loss.clone())),
             Phase::Released => return Err(self.error(ErrorKind::NotHeld)),

@@ -30,9 +30,9 @@
 //!   caller.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -372,8 +372,15 @@ impl Connections {
 
     fn spawn_connecting(self: &Arc<Self>, node: usize, begun: Option<Moment>) {
         self.slots[node].begun.set(Moment::default());
-        let attempt = Connecting { connections: Arc::clone(self), node, finished: false };
-        self.spawn(async move { attempt.run(begun).await });
+        let polled = Arc::new(AtomicBool::new(false));
+        let attempt = Connecting { connections: Arc::clone(self), node, finished: false, polled: Arc::clone(&polled) };
+        let mut run = Box::pin(attempt.run(begun));
+        self.spawn(poll_fn(move |cx| {
+            polled.store(true, Ordering::Relaxed);
+            let poll = run.as_mut().poll(cx);
+            polled.store(false, Ordering::Relaxed);
+            poll
+        }));
     }
 
     /// Connects once more to nodes that refused something some time ago.
@@ -691,6 +698,8 @@ struct Connecting {
     connections: Arc<Connections>,
     node: usize,
     finished: bool,
+    /// Whether it is being polled, and so panics if its thread does. Else its runtime ends, maybe because of a panic.
+    polled: Arc<AtomicBool>,
 }
 
 impl Connecting {
@@ -806,7 +815,7 @@ impl Drop for Connecting {
         }
         let (connections, mut failure) = (&self.connections, Failure::Closed);
         // The next one would panic, too. The end of a runtime says nothing about the node.
-        if thread::panicking() {
+        if thread::panicking() && self.polled.load(Ordering::Relaxed) {
             let (member, now) = (&connections.members.nodes[self.node], connections.clock.now());
             failure = Failure::Unreachable("the connect panicked; see standard error".into());
             failure = member.endpoint.pace.failed(&member.address, now, failure, now, connections.random.unit());

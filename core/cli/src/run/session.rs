@@ -44,6 +44,8 @@ pub(super) struct Session<'a> {
     guard: Arc<Guard>,
     /// Tells why the lock was not renewed, and returns what the nodes answered.
     explanation: Option<JoinHandle<String>>,
+    /// Whether a signal has ended the wait for the nodes.
+    is_hurried: bool,
 }
 
 /// A command that runs.
@@ -85,7 +87,18 @@ impl<'a> Session<'a> {
         let clock = Clock::System;
         let (began, notices) = (clock.now(), Arc::new(Notices::start(args.quiet)));
         let guard = Arc::new(guard);
-        Ok(Self { args, kill_after, signals, children, clock, began, notices, guard, explanation: None })
+        Ok(Self {
+            args,
+            kill_after,
+            signals,
+            children,
+            clock,
+            began,
+            notices,
+            guard,
+            explanation: None,
+            is_hurried: false,
+        })
     }
 
     /// Runs the command and releases the lock.
@@ -133,12 +146,15 @@ impl<'a> Session<'a> {
     /// Releases the lock. A signal ends the wait for the nodes, but not the release. Nobody needs to be told that a lock
     /// was not released if it has been told that it is lost.
     async fn release(self, is_loss_known: bool) {
-        let Self { guard, mut signals, notices, explanation, .. } = self;
+        let Self { guard, mut signals, notices, explanation, is_hurried, .. } = self;
         if let Some(explanation) = explanation {
             explanation.abort();
             drop(explanation.await);
         }
         let guard = Arc::into_inner(guard).expect("what shared it is over");
+        if is_hurried {
+            return drop(guard);
+        }
         tokio::select! {
             biased;
             result = guard.release() => {
@@ -199,14 +215,14 @@ impl<'a> Session<'a> {
         }));
     }
 
-    /// Tells that the command has ended in time, and what the nodes answered. A signal ends the wait for them.
+    /// Tells that the command has ended in time, and what the nodes answered. A signal ends this wait for them and the next.
     async fn tell_ended(&mut self) {
         let mut answers = String::new();
         if let Some(mut explanation) = self.explanation.take() {
             tokio::select! {
                 biased;
                 told = &mut explanation => answers = told.unwrap_or_default(),
-                _ = self.signals.next_ending() => self.explanation = Some(explanation),
+                _ = self.signals.next_ending() => (self.explanation, self.is_hurried) = (Some(explanation), true),
             }
         }
         self.notices.error(format!("{}: ended the command before the lock could be lost{answers}", self.name()));
