@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 
 
@@ -14,11 +12,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the mark of a test that only `make test-all` runs.
-
-    Thousands of cases are made and stay to the end, so that looking for garbage among them is in vain.
-    """
-    gc.disable()
+    """Registers the mark of a test that only `make test-all` runs."""
     config.addinivalue_line(
         "markers",
         "test_all(reason, gate): only `make test-all` runs it, for this reason, and `make gate` if that is true",
@@ -37,10 +31,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
     items[:] = [item for item in items if runs(item)]
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Collects garbage again, of what comes from now on."""
-    gc.freeze()
-    gc.enable()
