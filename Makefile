@@ -36,7 +36,8 @@ SUITES := --take-turns $(addprefix tests/,conformance examples observing bench d
 TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed \
 	test_hand_over.py::test_a_lock_is_handed_over)
 THREADS := RUST_TEST_THREADS=12
-INTERNAL_DOCS := env RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
+# Those of crates that nobody depends on, too.
+ALL_DOCS := env RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
 LINTS = 'lints, types and documentation' 'make --no-print-directory --silent lint'
 
 # Everything is always built together: another choice would give dependencies other features and build them again.
@@ -203,7 +204,7 @@ DENY := $(or $(shell command -v cargo-deny),$(wildcard target/tools/bin/cargo-de
 # What fits into the time of the gate, besides `make test`.
 gate: test
 	@rm -f target/steps/times.txt
-	$(STEP) 'documentation of every crate' -- $(INTERNAL_DOCS)
+	$(STEP) 'documentation of every crate' -- $(ALL_DOCS)
 	$(STEP) 'what make test leaves to the gate' --show -- $(PYTEST) --gate $(SUITES)
 	$(STEP) 'every case of what is promised' --show -- $(PYTEST) --all --take-turns \
 		$(addprefix tests/conformance/test_,pairs.py loss.py restart.py quorum.py)
@@ -219,7 +220,7 @@ test-all: ## long: Run every test there is, those that `make test` leaves out in
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) compile setup
 	$(STEP) 'tests in Rust' --show --beside $(LINTS) -- env $(THREADS) cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
 	$(STEP) 'planted faults of the engine' --show -- $(BIN)/python tests mutants.planted
-	$(STEP) 'documentation of every crate' -- $(INTERNAL_DOCS)
+	$(STEP) 'documentation of every crate' -- $(ALL_DOCS)
 	$(STEP) 'each feature alone' --show -- $(MAKE) --no-print-directory --silent features
 	$(STEP) 'model and simulation' --show -- cargo test --locked --release --no-fail-fast $(addprefix --package redlock-,model simulation) -- --include-ignored
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) --all python/tests

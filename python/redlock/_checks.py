@@ -33,7 +33,7 @@ _LATE: tuple[type, ...] = (
     types.CoroutineType,
     types.GeneratorType,
     types.AsyncGeneratorType,
-    contextlib._GeneratorContextManager,  # noqa: SLF001 - there is no public class
+    contextlib._GeneratorContextManager,  # noqa: SLF001 - the public class is abstract
     contextlib._AsyncGeneratorContextManager,  # noqa: SLF001
 )
 """The classes of bodies that run after the call."""

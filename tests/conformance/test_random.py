@@ -344,6 +344,6 @@ def test_random_operations(
     Here.driver, Here.nodes, Here.name = driver, five_nodes, name
     runs = pytestconfig.getoption("--random")
     fixed: dict[str, Any] = {} if runs else {"derandomize": True, "phases": [Phase.explicit, Phase.generate]}
-    examples = runs or (100 if pytestconfig.getoption("--all") else 5)
+    examples = runs or (100 if pytestconfig.getoption("--all") else 8)
     profile = settings(max_examples=examples, stateful_step_count=30, deadline=None, database=None, **fixed)
     run_state_machine_as_test(Here, settings=profile)

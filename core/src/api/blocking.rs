@@ -531,8 +531,7 @@ impl SetnxLock {
     /// # Errors
     ///
     /// As [`SetnxLock::acquire`]; `lost` if the lock was lost before `body` returned, and `closed` if its client was
-    /// closed. A release that the node does not
-    /// confirm is not an error here.
+    /// closed. A release that the node does not confirm is not an error here.
     pub fn run<T>(&self, body: impl FnOnce(&SetnxGuard) -> T) -> Result<T, Error> {
         let guard = self.acquire()?;
         let output = body(&guard);

@@ -249,8 +249,9 @@ impl<Kind> Lock<Kind> {
     /// # Errors
     ///
     /// As [`Lock::acquire`]; `lost` as soon as the lock is lost, and `body` is then dropped at its current await; `closed`
-    /// if the client was closed before `body` returned. If only the release finds the loss, what `body` returned is dropped, an error of its own too: it can write that down where
-    /// it happens. A release that no quorum confirms is not an error here: the background continues it.
+    /// if the client was closed before `body` returned. If only the release finds that, what `body` returned is dropped,
+    /// an error of its own too: it can write that down where it happens. A release that no quorum confirms is not an error
+    /// here: the background continues it.
     ///
     /// # Cancel safety
     ///

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use crate::api::client::Redlock;
+use crate::api::guard::Guard;
 pub use crate::api::listing::Walk;
 use crate::api::lock::{Fixed, Lock};
 pub use crate::api::operator::{Holding, Removal, holding};
 use crate::api::wait_free;
 pub use crate::api::wait_free::AWAY_MOST;
-use crate::error::Error;
+use crate::error::{Error, NodeAnswer};
 use crate::options::Options;
 pub use crate::protocol::shape::PERMITS_MOST;
 pub use crate::sys::future::join_all;
@@ -20,6 +21,12 @@ pub use crate::sys::future::join_all;
 /// As there.
 pub async fn wait_free<Kind>(redlock: &Redlock, lock: &Lock<Kind>, timeout: Option<Duration>) -> Result<bool, Error> {
     wait_free::wait_free(redlock.session().context(lock.shape(), &Options::default())?, timeout).await
+}
+
+/// Returns what each node answered to the last renewals of a held lock; nothing if the last one found a quorum.
+#[must_use]
+pub fn unanswered(guard: &Guard) -> Vec<NodeAnswer> {
+    guard.lease().last_answers().unwrap_or_default()
 }
 
 /// Makes a lock as [`Redlock::attach`] does, whose text stays good: it does not take the lock from others who have it.

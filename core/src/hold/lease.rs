@@ -1,6 +1,6 @@
 //! The lease of a held lock, shared by its guard, the background's renewals and its loss callbacks.
 //!
-//! Phases: *held* → *released* or *lost*; both are final. Every change happens under one mutex, so that a release, a
+//! Phases: *held* → *released*, *detached* or *lost*; these are final. Every change happens under one mutex, so that a release, a
 //! loss and a late extension exclude each other. Once the phase has left *held*, no extension counts, the lock is not
 //! put back on a node, and no loss is reported.
 //!
@@ -82,8 +82,6 @@ pub(crate) struct Lease {
 #[derive(Debug, Default)]
 struct State {
     phase: Phase,
-    /// Whether it is *released* by a detach.
-    is_detached: bool,
     valid_until: Moment,
     /// When the keys of a quorum expire at the earliest.
     kept_until: Moment,
@@ -193,6 +191,8 @@ enum Phase {
     #[default]
     Held,
     Released,
+    /// Somebody else has the right to its keys.
+    Detached,
     Lost(Loss),
 }
 
@@ -201,7 +201,7 @@ enum Phase {
 pub(crate) enum ReleaseBegun {
     /// The keys have to be deleted. After that the meter counts how the hold ended.
     Release(Ownership, Option<ReleaseMeter>),
-    /// It was detached before.
+    /// Its keys are not this process's any more, or their release has begun.
     Already,
 }
 
@@ -307,7 +307,7 @@ impl Lease {
             Phase::Held if now < state.valid_until => Ok(state.valid_until.since(now)),
             Phase::Held => Err(self.expire_now(state)),
             Phase::Lost(loss) => Err(self.lost_error(loss.clone())),
-            Phase::Released => Err(self.error(ErrorKind::NotHeld)),
+            Phase::Released | Phase::Detached => Err(self.error(ErrorKind::NotHeld)),
         }
     }
 
@@ -327,7 +327,7 @@ impl Lease {
 
     /// Returns whether its release has begun.
     pub(crate) fn is_released(&self) -> bool {
-        self.state().phase == Phase::Released
+        matches!(self.state().phase, Phase::Released | Phase::Detached)
     }
 
     /// Ends the lock if its validity has ended.
@@ -350,8 +350,7 @@ impl Lease {
         let loss = if self.limit.is_some_and(|limit| limit <= state.valid_until) {
             LostReason::MaxHold.into()
         } else if let Some(nodes) = state.unanswered.take() {
-            let nodes = if nodes.is_empty() { self.unheard() } else { nodes };
-            Loss { reason: LostReason::Unreachable, nodes }
+            Loss { reason: LostReason::Unreachable, nodes: self.or_unheard(nodes) }
         } else {
             LostReason::Expired.into()
         };
@@ -359,8 +358,17 @@ impl Lease {
         (loss, unlogged)
     }
 
-    /// Returns each node's answer before the first renewal was answered.
-    fn unheard(&self) -> Vec<NodeAnswer> {
+    /// Returns each node's answer to the last renewals, if they found no quorum.
+    pub(crate) fn last_answers(&self) -> Option<Vec<NodeAnswer>> {
+        let nodes = self.state().unanswered.clone();
+        nodes.map(|nodes| self.or_unheard(nodes))
+    }
+
+    /// Returns these answers, or those of nodes whose first one is on its way.
+    fn or_unheard(&self, nodes: Vec<NodeAnswer>) -> Vec<NodeAnswer> {
+        if !nodes.is_empty() {
+            return nodes;
+        }
         let unheard = |member: &Member| NodeAnswer {
             node: member.address.to_string(),
             kind: AnswerKind::Pending,
@@ -412,14 +420,14 @@ impl Lease {
                 state.listeners.push(listener);
                 return;
             }
-            Phase::Released => return,
+            Phase::Released | Phase::Detached => return,
             Phase::Lost(loss) => loss.clone(),
         };
         drop(state);
         listener.0.heard(self.lost_error(loss));
     }
 
-    /// Whether nobody else can have had it by now, or will look for it: the program is at its end.
+    /// Whether the lock is held, or was until the program came to its end, in which nobody campaigns again.
     pub(crate) fn is_held_to_the_end(&self) -> bool {
         self.remaining().is_ok() || self.context.process.shutdown.has_started()
     }
@@ -442,10 +450,8 @@ impl Lease {
         let now = self.now();
         let mut state = self.state();
         match &state.phase {
-            Phase::Released if self.context.client.has_started() && !state.is_detached => {
-                return Err(self.error(ErrorKind::Closed));
-            }
-            Phase::Released => return Ok(ReleaseBegun::Already),
+            Phase::Released if self.context.client.has_started() => return Err(self.error(ErrorKind::Closed)),
+            Phase::Released | Phase::Detached => return Ok(ReleaseBegun::Already),
             Phase::Lost(loss) => {
                 let (error, lost_at) = (self.lost_error(loss.clone()), state.lost_at);
                 drop(state);
@@ -493,10 +499,10 @@ impl Lease {
         let (now, wall) = (self.now(), process.clock.wall_micros());
         let mut state = self.state();
         match &state.phase {
-            Phase::Held if now < state.valid_until => (state.phase, state.is_detached) = (Phase::Released, true),
+            Phase::Held if now < state.valid_until => state.phase = Phase::Detached,
             Phase::Held => return Err(self.expire_now(state)),
             Phase::Lost(loss) => return Err(self.lost_error(loss.clone())),
-            Phase::Released => return Err(self.error(ErrorKind::NotHeld)),
+            Phase::Released | Phase::Detached => return Err(self.error(ErrorKind::NotHeld)),
         }
         let (level, kept_until) = (state.level, state.kept_until);
         let Ownership::Fenced(claim) = self.leave(state) else { unreachable!("it was allowed") };
@@ -752,7 +758,7 @@ impl Lease {
         }
         let loss = notified_until(&self.lost, || match &self.state().phase {
             Phase::Lost(loss) => Some(loss.clone()),
-            Phase::Held | Phase::Released => None,
+            Phase::Held | Phase::Released | Phase::Detached => None,
         });
         self.lost_error(loss.await)
     }

@@ -19,7 +19,6 @@
 //! - The caller is cancelled: connecting goes on in its own task, for the next caller.
 //! - The runtime ends: its tasks are dropped, which empties a connecting slot and marks the connections as dead. The
 //!   next caller builds others, because a later runtime may get the same id.
-//! - A connect panics: as if it had failed.
 //! - The connection breaks: the request that fails on it empties the slot. In the background it is emptied at once, the
 //!   event sinks are notified of that and of the next connection, and [`mend`] retries for some seconds.
 //! - The node is silent: a second miss in a row empties the slot, or a black hole would be kept for ever. On a connection
@@ -30,11 +29,10 @@
 //!   caller.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -372,15 +370,8 @@ impl Connections {
 
     fn spawn_connecting(self: &Arc<Self>, node: usize, begun: Option<Moment>) {
         self.slots[node].begun.set(Moment::default());
-        let polled = Arc::new(AtomicBool::new(false));
-        let attempt = Connecting { connections: Arc::clone(self), node, finished: false, polled: Arc::clone(&polled) };
-        let mut run = Box::pin(attempt.run(begun));
-        self.spawn(poll_fn(move |cx| {
-            polled.store(true, Ordering::Relaxed);
-            let poll = run.as_mut().poll(cx);
-            polled.store(false, Ordering::Relaxed);
-            poll
-        }));
+        let attempt = Connecting { connections: Arc::clone(self), node, finished: false };
+        self.spawn(async move { attempt.run(begun).await });
     }
 
     /// Connects once more to nodes that refused something some time ago.
@@ -698,8 +689,6 @@ struct Connecting {
     connections: Arc<Connections>,
     node: usize,
     finished: bool,
-    /// Whether it is being polled, and so panics if its thread does. Else its runtime ends, maybe because of a panic.
-    polled: Arc<AtomicBool>,
 }
 
 impl Connecting {
@@ -810,17 +799,9 @@ impl Connecting {
 
 impl Drop for Connecting {
     fn drop(&mut self) {
-        if self.finished {
-            return;
+        if !self.finished {
+            self.connections.unconnected(self.node, Failure::Closed);
         }
-        let (connections, mut failure) = (&self.connections, Failure::Closed);
-        // The next one would panic, too. The end of a runtime says nothing about the node.
-        if thread::panicking() && self.polled.load(Ordering::Relaxed) {
-            let (member, now) = (&connections.members.nodes[self.node], connections.clock.now());
-            failure = Failure::Unreachable("the connect panicked; see standard error".into());
-            failure = member.endpoint.pace.failed(&member.address, now, failure, now, connections.random.unit());
-        }
-        connections.unconnected(self.node, failure);
     }
 }
 
@@ -894,19 +875,6 @@ mod tests {
             member.endpoint.pace.record().ended_unasked(now, now, 1.0);
         }
         assert!(connections.get(0, true).await.is_ok());
-    }
-
-    #[test]
-    fn a_connect_that_panics_is_paced_as_one_that_fails() {
-        let server = Server::start();
-        // Without an I/O driver, tokio panics.
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async {
-            let connections = waiting(&server);
-            assert!(connections.get(0, true).await.is_err());
-            let leave = connections.members.nodes[0].ask(connections.clock.now(), true);
-            assert!(matches!(leave, Leave::Refused(_)), "{leave:?}");
-        });
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -214,7 +214,7 @@ impl NodeSet {
     /// `invalid_argument` for a runtime on which these nodes cannot be asked.
     pub(crate) fn current_runtime(&self) -> Result<Option<Handle>, Error> {
         let is_socket = |member: &Member| !matches!(member.address.target, Target::Memory { .. });
-        // A simulated process has no sockets.
+        // A simulated process does not have sockets.
         let needs_io = self.members.nodes.iter().any(is_socket) && matches!(self.environment.clock, Clock::System);
         current_runtime::current(needs_io)
     }

@@ -37,7 +37,7 @@ pub(crate) fn current(needs_io: bool) -> Result<Option<Handle>, Error> {
         return Ok(Some(runtime));
     }
     Err(Error::invalid(
-        "this tokio runtime has no timers or no I/O; call enable_all() on its Builder, or use redlock::blocking",
+        "this tokio runtime lacks timers or I/O; call enable_all() on its Builder, or use redlock::blocking",
     ))
 }
 

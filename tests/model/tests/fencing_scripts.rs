@@ -316,12 +316,12 @@ fn the_nodes_of_the_model_do_what_the_scripts_do() {
 /// Some of the locks have several of the names, and others one, so that each meets the keys of the others.
 #[test]
 fn the_nodes_of_the_model_do_what_the_scripts_of_several_names_do() {
-    compare(NAMES_MOST, false, 300);
+    compare(NAMES_MOST, false, 600);
 }
 
 /// Some share the lock of the first name, and others have it alone or with other names.
 #[test]
 fn the_nodes_of_the_model_do_what_the_scripts_of_a_shared_lock_do() {
-    compare(1, true, 300);
-    compare(NAMES_MOST, true, 150);
+    compare(1, true, 600);
+    compare(NAMES_MOST, true, 300);
 }

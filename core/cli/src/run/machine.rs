@@ -88,6 +88,8 @@ pub(super) enum Notice {
     Lost,
     /// The command was asked to end because of the lock, did not in its time, and was killed.
     Overdue,
+    /// The command ended because it was asked to, because of the lock.
+    Ended,
     /// The command was killed, and is still there.
     Undying,
     /// The lock is lost, and the command goes on.

@@ -3,7 +3,6 @@
 //! A terminal that is held with ^S, or a pipe that nobody reads, blocks whoever writes to it. That must not be the
 //! thread that has a command to kill.
 
-use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
@@ -23,7 +22,7 @@ enum Line {
 #[derive(Debug)]
 pub(super) struct Notices {
     lines: Option<Sender<Line>>,
-    written: Mutex<Receiver<()>>,
+    written: Receiver<()>,
     is_quiet: bool,
 }
 
@@ -42,7 +41,7 @@ impl Notices {
             drop(done);
         };
         let lines = thread::Builder::new().name("redlock-notices".to_owned()).spawn(write).ok().map(|_| lines);
-        Self { lines, written: Mutex::new(written), is_quiet }
+        Self { lines, written, is_quiet }
     }
 
     /// Tells what is good to know.
@@ -67,6 +66,6 @@ impl Notices {
 impl Drop for Notices {
     fn drop(&mut self) {
         self.lines = None;
-        let _ = self.written.get_mut().map(|written| written.recv_timeout(LIMIT));
+        let _ = self.written.recv_timeout(LIMIT);
     }
 }

@@ -2,15 +2,14 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use redlock::Guard;
 use redlock::bindings::clock::{Alarm, Clock, Moment};
+use redlock::bindings::operator;
 use tokio::signal::unix;
-use tokio::task::JoinHandle;
 
 use crate::duration::shown;
 use crate::exit::{Exit, Failure, spelled};
@@ -40,12 +39,8 @@ pub(super) struct Session<'a> {
     children: unix::Signal,
     clock: Clock,
     began: Moment,
-    notices: Arc<Notices>,
-    guard: Arc<Guard>,
-    /// Tells why the lock was not renewed, and returns what the nodes answered.
-    explanation: Option<JoinHandle<String>>,
-    /// Whether a signal has ended the wait for the nodes.
-    is_hurried: bool,
+    notices: Notices,
+    guard: Guard,
 }
 
 /// A command that runs.
@@ -85,20 +80,8 @@ impl<'a> Session<'a> {
         signals.listen_to(more, ignored)?;
         let children = signals::children()?;
         let clock = Clock::System;
-        let (began, notices) = (clock.now(), Arc::new(Notices::start(args.quiet)));
-        let guard = Arc::new(guard);
-        Ok(Self {
-            args,
-            kill_after,
-            signals,
-            children,
-            clock,
-            began,
-            notices,
-            guard,
-            explanation: None,
-            is_hurried: false,
-        })
+        let (began, notices) = (clock.now(), Notices::start(args.quiet));
+        Ok(Self { args, kill_after, signals, children, clock, began, notices, guard })
     }
 
     /// Runs the command and releases the lock.
@@ -146,15 +129,7 @@ impl<'a> Session<'a> {
     /// Releases the lock. A signal ends the wait for the nodes, but not the release. Nobody needs to be told that a lock
     /// was not released if it has been told that it is lost.
     async fn release(self, is_loss_known: bool) {
-        let Self { guard, mut signals, notices, explanation, is_hurried, .. } = self;
-        if let Some(explanation) = explanation {
-            explanation.abort();
-            drop(explanation.await);
-        }
-        let guard = Arc::into_inner(guard).expect("what shared it is over");
-        if is_hurried {
-            return drop(guard);
-        }
+        let Self { guard, mut signals, notices, .. } = self;
         tokio::select! {
             biased;
             result = guard.release() => {
@@ -171,15 +146,21 @@ impl<'a> Session<'a> {
     }
 
     /// Tells the person.
-    fn tell(&mut self, notice: Notice) {
+    fn tell(&self, notice: Notice) {
         // Says why the lock is lost, if it is.
         let lost = || self.guard.check().map_or_else(|error| spelled(&error), |()| self.name());
         match notice {
-            Notice::Ending(left) => self.explain(left),
+            Notice::Ending(left) => {
+                self.notices.warn(format!("{}: {}; sent SIGTERM to the command", self.name(), self.reason(left)));
+            }
             Notice::Lost => self.notices.error(format!("{}; killed the command", lost())),
             Notice::Overdue => {
                 let after = shown(self.kill_after);
                 self.notices.error(format!("{}: the command did not end within {after}; killed it", self.name()));
+            }
+            Notice::Ended => {
+                let (name, answers) = (self.name(), self.answers());
+                self.notices.error(format!("{name}: ended the command before the lock could be lost{answers}"));
             }
             Notice::Undying => {
                 let text = "the command lives on after SIGKILL; does it belong to another user, as after sudo?";
@@ -193,47 +174,23 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Tells why the command has to end. If it is for the nodes, their answers are awaited, but not for long.
-    fn explain(&mut self, left: Duration) {
-        let (name, shown) = (self.name(), shown(left));
+    /// Returns why the lock ends soon.
+    fn reason(&self, left: Duration) -> String {
         let limit = self.args.max_hold.map(|max_hold| self.began.after(max_hold.saturating_sub(self.args.margin())));
-        if limit.is_some_and(|limit| self.clock.now().after(left + MAX_HOLD_NEAR) >= limit) {
-            self.notices.warn(format!("{name}: reaches --max-hold in {shown}; sent SIGTERM to the command"));
-            return;
-        }
-        let text = format!("{name}: was not renewed, so it ends in {shown}");
-        let (guard, notices, clock) = (Arc::clone(&self.guard), Arc::clone(&self.notices), self.clock.clone());
-        self.explanation = Some(tokio::spawn(async move {
-            let mut answers = pin!(answers(&guard));
-            let early = tokio::select! {
-                biased;
-                answers = &mut answers => Some(answers),
-                () = clock.sleep(left / 2) => None,
-            };
-            notices.warn(format!("{text}{}; sent SIGTERM to the command", early.as_deref().unwrap_or_default()));
-            if let Some(answers) = early { answers } else { answers.await }
-        }));
-    }
-
-    /// Tells that the command has ended in time, and what the nodes answered. A signal ends this wait for them and the next.
-    async fn tell_ended(&mut self) {
-        let mut answers = String::new();
-        if let Some(mut explanation) = self.explanation.take() {
-            tokio::select! {
-                biased;
-                told = &mut explanation => answers = told.unwrap_or_default(),
-                _ = self.signals.next_ending() => (self.explanation, self.is_hurried) = (Some(explanation), true),
+        match limit {
+            Some(limit) if self.clock.now().after(left + MAX_HOLD_NEAR) >= limit => {
+                format!("reaches --max-hold in {}", shown(left))
             }
+            _ => format!("was not renewed, so it ends in {}{}", shown(left), self.answers()),
         }
-        self.notices.error(format!("{}: ended the command before the lock could be lost{answers}", self.name()));
     }
-}
 
-/// Returns what each node answers to one more extension, as an error shows it. It is over with the lock at the latest.
-async fn answers(guard: &Guard) -> String {
-    let Err(error) = guard.extend().await else { return String::new() };
-    let answers: Vec<_> = error.nodes().iter().map(|each| format!("{}: {}", each.node, each.answer)).collect();
-    if answers.is_empty() { String::new() } else { format!(" [{}]", answers.join("; ")) }
+    /// Returns what each node answered to the last renewals, as an error shows it; nothing if none has failed.
+    fn answers(&self) -> String {
+        let nodes = operator::unanswered(&self.guard);
+        let answers: Vec<_> = nodes.iter().map(|each| format!("{}: {}", each.node, each.answer)).collect();
+        if answers.is_empty() { String::new() } else { format!(" [{}]", answers.join("; ")) }
+    }
 }
 
 impl Running<'_> {
@@ -338,7 +295,7 @@ impl Running<'_> {
 
     /// Ends the keeper, takes the terminal back and releases the lock, in this order.
     async fn finish(self, started: Result<(), Failure>) -> Result<Exit, Failure> {
-        let Self { mut group, mut terminal, machine, mut session, .. } = self;
+        let Self { mut group, mut terminal, machine, session, .. } = self;
         group.end_keeper();
         drop(group);
         let end = machine.end();
@@ -347,7 +304,7 @@ impl Running<'_> {
         if machine.is_killed() {
             session.clock.sleep(INNER_KEEPERS).await;
         } else if machine.is_lost() {
-            session.tell_ended().await;
+            session.tell(Notice::Ended);
         }
         session.release(machine.knows_of_loss()).await;
         started?;

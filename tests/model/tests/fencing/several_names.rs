@@ -47,7 +47,6 @@ fn two_sets_and_the_name_that_they_have_in_common() {
 }
 
 #[test]
-#[ignore = "make test-all: a quarter of a million states"]
 fn a_set_whose_acquires_arrive_twice() {
     assert_holds(&OneAndTwo { copies: 1, restores: false, ..one_and_two() }, 10_000);
 }
