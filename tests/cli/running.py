@@ -49,10 +49,10 @@ class Ended:
 class Running:
     """A process that writes into files."""
 
-    def __init__(self, process: subprocess.Popen[bytes], out: Path, err: Path) -> None:
+    def __init__(self, began: float, process: subprocess.Popen[bytes], out: Path, err: Path) -> None:
         self._process = process
         self._out, self._err = out, err
-        self._began = time.monotonic()
+        self._began = began
         self.ended_ns = 0
         """By `CLOCK_MONOTONIC`, once `end` has returned."""
 
@@ -174,6 +174,8 @@ class Programs:
             if before:
                 before()
 
+        # A machine without a processor to spare may come back from the start when the program has waited already.
+        began = time.monotonic()
         with out.open("wb") as out_file, err.open("wb") as err_file:
             process = subprocess.Popen(
                 list(command),
@@ -187,7 +189,7 @@ class Programs:
                 preexec_fn=prepare,  # noqa: PLW1509  (it only makes system calls)
             )
         self.sessions.add(process.pid)
-        running = Running(process, out, err)
+        running = Running(began, process, out, err)
         self._started.append(running)
         return running
 
