@@ -344,6 +344,19 @@ impl Settings {
 }
 
 impl Options {
+    /// Returns them with what a candidate's lock has whatever its client says: it is waited for without end, and kept for
+    /// as long as its body runs.
+    pub(crate) fn of_term(&self) -> Self {
+        Self {
+            timeout: Some(None),
+            auto_renew: Some(true),
+            max_hold: Some(MAX_HOLD_MOST),
+            at_least: Some(Duration::ZERO),
+            protocol: Some(Protocol::Plain),
+            ..self.clone()
+        }
+    }
+
     /// Refuses options of the lock itself that mean nothing in its protocol. Such options of its client are ignored.
     pub(crate) fn check_own(&self, in_force: &Self) -> Result<(), Error> {
         if in_force.protocol != Some(Protocol::Setnx) {

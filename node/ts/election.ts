@@ -81,7 +81,7 @@ export class Election {
       if (OPTIONS.some((known) => known === option)) continue;
       throw new LockInvalidArgument(`${option} is not an option of an election`, { option });
     }
-    const own: LockOptions = { ...given, timeout: null, autoRenew: true, protocol: "plain" };
+    const own: LockOptions = { ...given };
     // Bytes may change later.
     const kept = typeof name === "string" ? name : new Uint8Array(name);
     const make = () => term(kept, own);

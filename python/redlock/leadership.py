@@ -85,7 +85,7 @@ class Candidate(Generic[L]):
             if option in Options.__annotations__ and option not in ElectionOptions.__annotations__:
                 raise LockInvalidArgument(f"{option} is not an option of an election; remove it", option=option)
         # Each term has another lock, with the name and the options of this one.
-        self._template = make(_native.Shape.term(name), timeout=None, auto_renew=True, protocol="plain", **options)
+        self._template = make(_native.Shape.term(name), **options)
         self._stop = Stop()
 
     @property

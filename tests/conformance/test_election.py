@@ -294,9 +294,10 @@ def test_the_options_of_an_election(drivers: Drivers, node: Cluster, face: str, 
         assert isinstance(left, int)
         return left
 
-    client = drivers.start(face).client(node.urls, timeout_ms=0, ttl_ms=LONG_TTL_MS, auto_renew=False)
+    of_locks = {"timeout_ms": 0, "auto_renew": False, "at_least_ms": LONG_TTL_MS}
+    client = drivers.start(face).client(node.urls, ttl_ms=SHORT_TTL_MS // 2, max_hold_ms=SHORT_TTL_MS // 2, **of_locks)
     election = client.election(name, ttl_ms=SHORT_TTL_MS, fence_ttl_ms=2 * LONG_TTL_MS, label="host 7")
-    lock = client.lock(name)
+    lock = client.lock(name, ttl_ms=LONG_TTL_MS, max_hold_ms=LONG_TTL_MS, at_least_ms=0)
     lock.acquire()
     asked = Asked(node)
     run = election.start_run()
@@ -311,3 +312,4 @@ def test_the_options_of_an_election(drivers: Drivers, node: Cluster, face: str, 
     assert election.leader() == {"label": "host 7", "term": number}
     election.end_term()
     run.result()
+    until(lambda: not node.has(name), "it has resigned")

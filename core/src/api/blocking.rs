@@ -488,7 +488,7 @@ impl Election {
     /// As [`Election::run`].
     pub fn campaign(&self) -> Result<Option<Guard>, Error> {
         while !self.is_stopped() {
-            match acquire_until(self.0.candidature()?, Some(self.0.stopped())) {
+            match acquire_until(self.0.context()?, Some(self.0.stopped())) {
                 Ok(None) => break,
                 Ok(Some((owner, runtime))) => return Ok(Some(Guard { owner, runtime })),
                 Err(error) if is_outage(&error) => {}

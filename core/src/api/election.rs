@@ -19,7 +19,7 @@ use crate::api::guard::Guard;
 use crate::api::inspect::{self, LockView};
 use crate::api::session::Session;
 use crate::error::{Error, ErrorKind};
-use crate::options::{Options, Protocol};
+use crate::options::Options;
 use crate::process::context::LockContext;
 use crate::process::shutdown::Ending;
 use crate::protocol::quorum::LockState;
@@ -175,15 +175,9 @@ impl Election {
         inspect::inspect(self.context()?).await.map(leader)
     }
 
-    /// Checks its name and options, and returns the context of a look at it.
+    /// Checks its name and options, and returns the context of a call.
     pub(crate) fn context(&self) -> Result<LockContext, Error> {
         self.session.context(&self.shape, &self.options)
-    }
-
-    /// Returns the context of a candidate's lock: it is waited for without end, and renewed.
-    pub(crate) fn candidature(&self) -> Result<LockContext, Error> {
-        let of_lock = Options { timeout: Some(None), auto_renew: Some(true), ..self.options.clone() };
-        self.session.context(&self.shape, &Options { protocol: Some(Protocol::Plain), ..of_lock })
     }
 
     /// Returns the end of the election for this candidate.
@@ -194,7 +188,7 @@ impl Election {
     /// Acquires the lock, however long no quorum answers.
     async fn acquire(&self) -> Result<Guard, Error> {
         loop {
-            match acquire::acquire(self.candidature()?).await {
+            match acquire::acquire(self.context()?).await {
                 Err(error) if is_outage(&error) => {}
                 acquired => return acquired.map(Guard::new),
             }
