@@ -100,6 +100,9 @@ export interface Answer {
   answer: string
 }
 
+/** Has the end of a body release the present hold. */
+export declare function beginBody(queue: number, lock: number): void
+
 /** Starts to delete a lock that somebody else holds. The result is an array with whose it was, or with nothing. */
 export declare function breakLock(queue: number, client: Client, name: Name, slot?: number | undefined | null): Started
 

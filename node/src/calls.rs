@@ -191,6 +191,13 @@ pub fn acquire(
     calls.started(env, id)
 }
 
+/// Has the end of a body release the present hold.
+#[napi(catch_unwind)]
+pub fn begin_body(queue: i64, lock: i64) -> napi::Result<()> {
+    Calls::of(queue)?.object(lock)?.begin_block();
+    Ok(())
+}
+
 /// Starts an extension to `ttl`, or by the ttl in force.
 #[napi(catch_unwind)]
 pub fn extend(env: Env, queue: i64, lock: i64, ttl: Option<f64>) -> napi::Result<Started> {

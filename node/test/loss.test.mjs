@@ -96,6 +96,16 @@ test("a loss is the cause of what the body throws, unless that has one", async (
   assert.match(plain.cause.message, /expired while it was held, .* before its release/);
 });
 
+test("a body that lost the lock ends before its object acquires again", async () => {
+  const lock = redlock.lock(fresh());
+  const held = lock.using(async () => {
+    lose(lock, "taken");
+    await assert.rejects(lock.acquire(), { code: "already_held" });
+  });
+  await assert.rejects(held, { code: "lost", reason: "taken" });
+  await lock.using(() => assert.ok(lock.held));
+});
+
 test("a loss that the event loop had no time to tell of is told by the next call", async () => {
   const lock = redlock.lock(fresh(), { ttl: 1_500, autoRenew: false });
   for (const next of [() => lock.acquire(), () => failure(() => lock.release())]) {

@@ -1,6 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import {
   acquire,
+  beginBody,
   check,
   type Detached,
   detach,
@@ -94,7 +95,8 @@ const entered = new Set<Lock>();
  * {@link Redlock.semaphore} one that others can hold too.
  *
  * One object is one holder: acquiring it while it is held fails with `already_held`, and two objects of one name
- * exclude each other, in one process too. It can be acquired again after it was released or lost.
+ * exclude each other, in one process too. It can be acquired again after it was released or lost, and
+ * not before a body that has lost it has ended.
  *
  * Keep the object until the release. A lock whose object is garbage-collected stays held and renewed, with a warning of
  * the process, because nothing can release it any more. A held lock does not keep the process alive. It is released
@@ -467,6 +469,7 @@ export class Lock {
    */
   async hold<T>(body: () => T | PromiseLike<T>): Promise<T> {
     let result: T;
+    beginBody(queue(), this.#object());
     entered.add(this);
     try {
       result = await body();

@@ -3,12 +3,15 @@
 import contextlib
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from redlock import _native
 from redlock.options import ClientOptions, Nodes
 
 C = TypeVar("C", bound=_native.Client)
+
+_OF_THE_NODES = {"password_file", "credentials", "tls_ca", "tls_cert", "tls_key"}
+"""Options that other nodes do not need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +45,14 @@ def configure(make: Callable[..., _native.Client], nodes: Nodes, options: Client
 
 @contextlib.contextmanager
 def instead(nodes: Nodes) -> Generator[None]:
-    """Have clients made with `nodes` until the end of the block, and then those of before."""
+    """Have clients made with `nodes` until the end of the block, and then those of before.
+
+    They have the options of before, except those of the nodes themselves.
+    """
     global _defaults  # noqa: PLW0603
     before = _defaults
-    _defaults = Defaults({}, nodes, {})
+    kept = {option: value for option, value in before.options.items() if option not in _OF_THE_NODES}
+    _defaults = Defaults({}, nodes, cast("ClientOptions", kept))
     try:
         yield
     finally:

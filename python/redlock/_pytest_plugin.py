@@ -11,7 +11,10 @@ from redlock.testing import MemoryServer
 
 @pytest.fixture
 def redlock_server() -> Iterator[MemoryServer]:
-    """Make a new server in memory, which the default clients of redlock use until the test ends."""
+    """Make a new server in memory, which the default clients of redlock use until the test ends.
+
+    What `redlock.configure` has set stays in force, except nodes, logins and TLS.
+    """
     server = MemoryServer()
     with _default.instead(server.url):
         yield server

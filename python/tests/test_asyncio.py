@@ -10,6 +10,7 @@ from server import LIMIT, SLACK, Server
 import redlock
 from redlock import _calls
 from redlock import asyncio as aio
+from redlock.testing import lose
 
 
 async def eventually(holds: Callable[[], object], limit: float = LIMIT) -> None:
@@ -168,6 +169,18 @@ async def test_a_loss_that_the_body_ignores_is_told_at_its_end(aclient: aio.Redl
                 await asyncio.sleep(LIMIT)
             except asyncio.CancelledError:
                 pass
+
+
+async def test_a_body_that_lost_the_lock_ends_before_its_object_acquires_again(aclient: aio.Redlock, name: str) -> None:
+    lock = aclient.lock(name)
+    with pytest.raises(redlock.LockLost):
+        async with lock:
+            lose(lock, "taken")
+            with pytest.raises(redlock.LockAlreadyHeld, match="its block has not ended"):
+                await lock.__aenter__()
+            await asyncio.sleep(LIMIT)
+    async with lock:
+        assert lock.held
 
 
 async def test_a_callback_set_after_a_loss_that_the_loop_has_not_seen(aclient: aio.Redlock, name: str) -> None:

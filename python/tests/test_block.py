@@ -9,6 +9,7 @@ from server import Server
 from support.clock import until
 
 import redlock
+from redlock.testing import lose
 
 
 def test_a_block_holds_the_lock_and_releases_it(client: redlock.Redlock, server: Server, name: str) -> None:
@@ -49,6 +50,18 @@ def test_a_loss_is_noted_on_what_the_body_raises(client: redlock.Redlock, name: 
         until(lambda: not own.held, "it is lost")
         own.check()
     assert not hasattr(lost.value, "__notes__")
+
+
+def test_a_block_that_lost_the_lock_ends_before_its_object_acquires_again(client: redlock.Redlock, name: str) -> None:
+    lock = client.lock(name)
+    with pytest.raises(redlock.LockLost) as lost, lock:
+        lose(lock, "taken")
+        for again in (lock.acquire, lock.__enter__):
+            with pytest.raises(redlock.LockAlreadyHeld, match="its block has not ended"):
+                again()
+    assert lost.value.reason == "taken"
+    with lock:
+        assert lock.held
 
 
 def lost_in(lock: redlock.Lock, error: Exception) -> None:

@@ -85,6 +85,10 @@ def test_the_default_client_is_on_the_server(redlock_server):
     assert not lock.acquire()
     assert [view.node for view in redlock.inspect("job").nodes] == [redlock_server.url]
 
+def test_what_is_configured_stays_in_force(redlock_server):
+    redlock_server.hold("job")
+    assert not redlock.lock("job").acquire()
+
 def test_each_test_has_another_server(redlock_server, redlock_client, redlock_aclient):
     assert redlock_server.url not in seen
     with redlock_client.lock("job"):
@@ -98,10 +102,10 @@ def test_afterwards_the_default_client_is_the_former(monkeypatch):
 
 def test_fixtures_of_pytest(tmp_path: Path) -> None:
     """The plugin is found by its entry point, as in a program of somebody else."""
-    program = "import redlock\nredlock.configure('memory://former')\n"
+    program = "import redlock\nredlock.configure('memory://former', timeout=0.1)\n"
     (tmp_path / "conftest.py").write_text(program)
     (tmp_path / "test_program.py").write_text(FIXTURES)
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:valkey", "-p", "no:asyncio", "."]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "4 passed" in result.stdout
+    assert "5 passed" in result.stdout

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     permits: Option<u32>,
 
     /// Longest wait; 0 looks once [default: forever]
-    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
 
     /// Say nothing if a lock is still held at the end

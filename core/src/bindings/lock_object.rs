@@ -386,6 +386,13 @@ impl LockObject {
         drive_unless(&Caller::of(&Arc::clone(&lease), runtime), hold::extend(lease, ttl), interrupted)
     }
 
+    /// Has the end of a block release the current hold, as after [`LockObject::enter`].
+    pub fn begin_block(&self) {
+        if let Phase::Held(current) = &mut self.local(Pid::now()).state.lock().phase {
+            current.in_block = true;
+        }
+    }
+
     /// Has the end of a block release the current hold, if it was attached. Returns whether it was, and is held.
     pub(crate) fn enter_attached(&self, pid: Pid) -> bool {
         if !self.held() {
@@ -518,7 +525,7 @@ impl LockObject {
     ///
     /// # Errors
     ///
-    /// `already_held` while the lock is held or being acquired.
+    /// `already_held` while the lock is held or being acquired, and until the end of a block that has lost it.
     pub(crate) fn reserve(self: &Arc<Self>, pid: Pid) -> Result<Reservation, Error> {
         let before = self.lease(pid).ok();
         if before.as_ref().is_some_and(|lease| lease.remaining_here().is_ok()) {
@@ -528,10 +535,16 @@ impl LockObject {
         let released = match &state.phase {
             Phase::Idle { released } => *released,
             Phase::Acquiring => return Err(self.already_held(ACQUIRING)),
-            // The check above found this lease lost. That is final and has been reported.
-            Phase::Held(current) if before.is_some_and(|before| Arc::ptr_eq(&before, current.owner.lease())) => true,
-            // Or its client was closed.
+            // Its client was closed.
             Phase::Held(current) if current.owner.lease().is_released() => true,
+            Phase::Held(current) if before.is_some_and(|before| Arc::ptr_eq(&before, current.owner.lease())) => {
+                // The check above found this lease lost, which is final. The end of a block has yet to say so, and would
+                // release the next hold instead.
+                if current.in_block {
+                    return Err(self.already_held(IN_BLOCK));
+                }
+                true
+            }
             Phase::Held(_) => return Err(self.already_held(HELD)),
         };
         let former = self.set_phase(&mut state, Phase::Acquiring);
@@ -637,6 +650,7 @@ impl LockObject {
 }
 
 const HELD: &str = "this lock object already holds the lock";
+const IN_BLOCK: &str = "this lock object has lost the lock, and its block has not ended";
 const ACQUIRING: &str = "another thread or task is acquiring this lock object";
 
 impl fmt::Debug for LockObject {

@@ -71,7 +71,7 @@ pub(crate) struct Args {
     no_wait: bool,
 
     /// Longest wait for the lock, such as 30s, 500ms, 2m; 0 is --no-wait [default: forever]
-    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
 
     /// For how long nodes keep the lock unless it is renewed: a crashed host blocks others for at most this
