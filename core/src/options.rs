@@ -14,7 +14,7 @@ use crate::error::Error;
 /// With a shorter ttl, a round trip and the drift use too much of the lease.
 const TTL_LEAST: Duration = Duration::from_millis(100);
 /// A crashed holder blocks others for this long. `auto_renew` keeps a lock for longer.
-const TTL_MOST: Duration = hours(24);
+pub(crate) const TTL_MOST: Duration = hours(24);
 /// Longer than the pauses of most programs, and short enough to wait for after a crash.
 const TTL_DEFAULT: Duration = Duration::from_secs(10);
 

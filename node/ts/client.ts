@@ -489,7 +489,8 @@ export class Redlock {
    *
    * @param name - as for {@link Redlock.lock}.
    * @param options - how to wait, or only the signal.
-   * @throws {@link LockUnavailable} or {@link LockForbidden}: too few nodes answer to know, at first or for 10 s later on.
+   * @throws {@link LockUnavailable} or {@link LockForbidden}: too few nodes answer to know, at first or for 10 s later on,
+   * without the time for which nodes have no vote after a restart.
    * @throws {@link LockInvalidArgument} for a wrong name or option, and with the protocol `"setnx"`.
    * @throws {@link LockClosed}: the client is closed.
    * @throws the signal's reason, when `signal` is aborted.

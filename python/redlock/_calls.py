@@ -178,7 +178,7 @@ def _without_loop(error: RuntimeError) -> RuntimeError:
     trio = sys.modules.get("trio")
     try:
         in_trio = trio is not None and trio.lowlevel.current_task() is not None
-    except RuntimeError:
+    except (AttributeError, RuntimeError):
         in_trio = False
     if not in_trio:
         return error

@@ -101,9 +101,9 @@ def _body(function: object) -> object:
 def warn_in_loop() -> None:
     """Warn of a call that waits on the thread of a running event loop, where the program made it."""
     try:
-        # A program without asyncio does not import it for this.
+        # A program without asyncio does not import it for this. Another thread may be importing it just now.
         sys.modules["asyncio"].get_running_loop()
-    except (KeyError, RuntimeError):
+    except (KeyError, AttributeError, RuntimeError):
         return
     _warn(_BLOCKS_LOOP, RuntimeWarning)
 

@@ -433,8 +433,9 @@ class Redlock(OnlyWith, _native.Client):
         and then uses what is there. Somebody else may have the lock a moment later, so this says nothing about who may
         work. A lock that others wait to acquire may pass from one to the next without being seen free.
 
-        Raises `LockUnavailable` or `LockForbidden` if too few nodes answer to know, at first or for 10 s later on;
-        `LockInvalidArgument` for a wrong name, and with `protocol="setnx"`; `LockClosed` if the client is closed.
+        Raises `LockUnavailable` or `LockForbidden` if too few nodes answer to know, at first or for 10 s later on,
+        without the time for which nodes have no vote after a restart; `LockInvalidArgument` for a wrong name, and with
+        `protocol="setnx"`; `LockClosed` if the client is closed.
 
         >>> import redlock
         >>> client = redlock.Redlock("memory://free")

@@ -24,9 +24,9 @@ held.wait()
 import threading
 lock = client.lock(name)
 lock.acquire()
-threads = [threading.Thread(target=client.lock(name).acquire, daemon=True) for _ in range(3)]
-for thread in threads:
-    thread.start()
+waits = [*(client.lock(name).acquire for _ in range(3)), lambda: client.wait_free(name), lambda: print(lock.wait_lost())]
+for wait in waits:
+    threading.Thread(target=wait, daemon=True).start()
 # Behind them in the queue, so that they wait by now.
 assert not client.lock(name).acquire(timeout=0.5)
 """,

@@ -44,8 +44,9 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// `unavailable` or `forbidden` if too few nodes answer to know, at first or for 10 s later on; `invalid_argument` for
-    /// a wrong name, and in the protocol setnx; `closed` if the client is closed or redlock is shut down.
+    /// `unavailable` or `forbidden` if too few nodes answer to know, at first or for 10 s later on, without the time for which
+    /// nodes have no vote after a restart; `invalid_argument` for a wrong name, and in the protocol setnx; `closed` if the
+    /// client is closed or redlock is shut down.
     ///
     /// # Cancel safety
     ///
@@ -117,8 +118,13 @@ async fn until_free(context: &LockContext, began: Moment, limit: Moment, looks_u
                     away_until = clock.now().after(AWAY_MOST);
                     ttl_left
                 }
-                Err(error) if error.kind() == ErrorKind::Unavailable && clock.now() < away_until.min(limit) => None,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    away_until = away_until.max(watch.quarantine_end());
+                    if error.kind() != ErrorKind::Unavailable || away_until.min(limit) <= clock.now() {
+                        return Err(error);
+                    }
+                    None
+                }
             };
             if is_known && clock.now() >= limit {
                 return Ok(false);
@@ -151,6 +157,15 @@ impl<'a> FreeWatch<'a> {
         let is_slot = context.spec.names.permits().is_some();
         let connections = if is_slot { set.connections(&Handle::current()) } else { connections };
         Self { context, connections, wakeup, positions, polls: 0 }
+    }
+
+    /// Returns by when a quorum answers if only quarantines prevent one; a moment in the past if none does.
+    fn quarantine_end(&self) -> Moment {
+        let settings = &self.context.spec.settings;
+        match self.connections.members.health.quorum_at(settings.restart_delay) {
+            Some(end) if end > self.context.process.clock.now() => end.after(settings.node_timeout),
+            _ => Moment::default(),
+        }
     }
 
     /// Asks whether it is taken, and how long the first key to expire is kept, unless another caller has just asked.

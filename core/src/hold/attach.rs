@@ -43,6 +43,10 @@ use crate::transport::failure::Failure;
 pub(crate) struct Attachment {
     context: LockContext,
     detached: Arc<Detached>,
+    /// For how long the nodes keep it from the next try on, and the holder may rely on it until the first renewal: what the
+    /// text has left, if that is longer than the ttl of renewals. If the clocks of two machines differ, it is another time,
+    /// but the nodes and the holder have the same.
+    ttl: Duration,
     /// `None` once the keys are the holder's, or were keyed back.
     claim: Option<Claim>,
 }
@@ -65,11 +69,12 @@ impl Attachment {
     pub(crate) fn new(context: &LockContext, detached: &Arc<Detached>) -> Self {
         let LockContext { process, listed, spec, .. } = context;
         let keys = detached.slot().map_or_else(|| Arc::clone(&spec.keys), |slot| spec.names.slot_keys(slot));
-        let mut claim = Claim::new(process, listed, keys, (spec.settings.key_ttl(), spec.settings.node_timeout));
+        let ttl = spec.settings.ttl.max(detached.left(process.clock.wall_micros()));
+        let mut claim = Claim::new(process, listed, keys, (spec.settings.key_ttl().max(ttl), spec.settings.node_timeout));
         if detached.keeps_token {
             claim.set_token(detached.token);
         }
-        Self { context: context.clone(), detached: Arc::clone(detached), claim: Some(claim) }
+        Self { context: context.clone(), detached: Arc::clone(detached), ttl, claim: Some(claim) }
     }
 
     /// Returns the right to the keys, which are not keyed back then.
@@ -79,9 +84,8 @@ impl Attachment {
 
     /// Returns the re-key of a key of the `former` token.
     fn rekey(&self, former: Token) -> Action {
-        let settings = &self.context.spec.settings;
-        let fence_ttl = settings.fence_ttl.max(2 * settings.ttl);
-        Action::Rekey { former, ttl: settings.ttl, fence: self.detached.level, fence_ttl }
+        let fence_ttl = self.context.spec.settings.fence_ttl.max(2 * self.ttl);
+        Action::Rekey { former, ttl: self.ttl, fence: self.detached.level, fence_ttl }
     }
 
     /// Asks all nodes to re-key.
@@ -105,7 +109,7 @@ impl Attachment {
         let (now, wall) = (connections.clock.now(), connections.clock.wall_micros());
         let acquired = now.before(Duration::from_micros(wall.saturating_sub(self.detached.acquired)));
         let hold_until = settings.max_hold.map(|max_hold| acquired.after(max_hold));
-        let valid_until = quorum::valid_until(start, settings.ttl, settings.margin, hold_until);
+        let valid_until = quorum::valid_until(start, self.ttl, settings.margin, hold_until);
         match verdict {
             KeyVerdict::Carried if now < valid_until => {}
             KeyVerdict::Carried if hold_until.is_some_and(|hold_until| hold_until <= now) => {

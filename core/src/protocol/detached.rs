@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::options::{MAX_HOLD_MOST, OPTIONS, Options, Protocol};
+use crate::options::{MAX_HOLD_MOST, OPTIONS, Options, Protocol, TTL_MOST};
 use crate::protocol::request::FENCES;
 use crate::protocol::token::Token;
 
@@ -52,6 +52,11 @@ impl Detached {
     /// Returns the slot of a semaphore.
     pub(crate) fn slot(&self) -> Option<u32> {
         if let Kind::Semaphore(_, slot) = self.kind { Some(slot) } else { None }
+    }
+
+    /// Returns how long the nodes still keep it, at this time of the wall clock.
+    pub(crate) fn left(&self, wall_micros: u64) -> Duration {
+        Duration::from_micros(self.end.saturating_sub(wall_micros)).min(TTL_MOST)
     }
 
     /// Adds to a caller's options what the text has, in the place of what its client gives to locks of its own.
