@@ -12,7 +12,7 @@ import textwrap
 from dataclasses import dataclass
 from datetime import timedelta
 
-from setup.node_options import CLIENT, camel
+from setup.node_options import camel
 from support.process import TESTS
 
 PAGE = TESTS.parent / "core" / "docs" / "options.md"
@@ -180,23 +180,21 @@ def _takers(use: Use) -> str:
     return f"Every lock takes it, except {' and '.join(use.refused)}." if use.refused else "Every lock takes it."
 
 
-def _section(name: str, use: Use, default: str, meaning: str) -> str:
+def _section(name: str, use: Use, default: str) -> str:
     code = "\n\n".join(
         f"```{language}\n{example(use)}\n```"
         for language, example in {"python": python, "js": node, "rust": rust}.items()
     )
-    meaning = meaning.removeprefix(CLIENT)
-    said = f"{meaning[0].upper()}{meaning[1:]}. Default: {default.removeprefix('none: ')}. {_takers(use)}"
-    said, why = (textwrap.fill(text, 120, break_on_hyphens=False) for text in (said, use.why))
-    return f"### `{name}`\n\n{said}\n\n{why}\n\n{code}"
+    said = f"{use.why} Default: {default.removeprefix('none: ')}. {_takers(use)}"
+    return f"### `{name}`\n\n{textwrap.fill(said, 120, break_on_hyphens=False)}\n\n{code}"
 
 
 def written(page: str) -> str:
     """The page with the sections of today."""
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", page, re.M)
-    sections = [_section(name, USES[name], default, meaning) for name, default, meaning in rows]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| .+ \|$", page, re.M)
+    sections = [_section(name, USES[name], default) for name, default in rows]
     return "\n\n".join([head + BEGIN, *sections, END + tail])
 
 
