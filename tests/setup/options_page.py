@@ -185,8 +185,9 @@ def _section(name: str, use: Use, default: str) -> str:
         f"```{language}\n{example(use)}\n```"
         for language, example in {"python": python, "js": node, "rust": rust}.items()
     )
-    said = f"{use.why} Default: {default.removeprefix('none: ')}. {_takers(use)}"
-    return f"### `{name}`\n\n{textwrap.fill(said, 120, break_on_hyphens=False)}\n\n{code}"
+    said = f"Default: {default.removeprefix('none: ')}. {_takers(use)}"
+    said, why = (textwrap.fill(text, 120, break_on_hyphens=False) for text in (said, use.why))
+    return f"### `{name}`\n\n{said}\n\n{why}\n\n{code}"
 
 
 def written(page: str) -> str:
