@@ -103,7 +103,7 @@ class Results:
         for left in self.data.get("left_out", []):
             if left["workload"] == workload.name and left["subject"] in self.subjects:
                 found.setdefault(left["why"], []).append(left["subject"])
-        return {why: list(dict.fromkeys(names)) for why, names in found.items()}
+        return found
 
     @property
     def workloads(self) -> list[Workload]:

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from bench import bench, page
 from bench.counting import total
-from bench.figures import Spread, ahead, intruded, occupied, over_runs, percentile, ratios, still_faster, unevenness
+from bench.figures import intruded, occupied, over_runs, percentile, still_faster
 from bench.nodes import Counters, parse
 from bench.process import Json
 from bench.results import Results
 from bench.session import LONG
 from bench.sharing import READERSHIP, obstacle
 from bench.subjects import OURS, SUBJECTS
-from bench.targets import RUST, TARGETS, THREADS, Figure, Target
-from bench.workload import CPU, WORKLOADS, chosen
-
-
-def test_a_spread_is_made_of_values_that_were_measured() -> None:
-    assert Spread.of([3]) == Spread(3, 3, 3)
-    assert Spread.of([9, 7, 5, 3, 1, 2, 4, 6, 8, 10]) == Spread(1, 5, 9)
-    assert percentile(range(1, 101), 99) == 99
-    with pytest.raises(ValueError, match="nothing was measured"):
-        Spread.of([])
-
-
-def test_ratios_are_taken_within_a_round() -> None:
-    # The machine is ten times as slow in the second round, and the third was not finished.
-    assert ratios({(0, 0): 20, (0, 1): 200, (1, 0): 22}, {(0, 0): 10, (0, 1): 100}) == {(0, 0): 2, (0, 1): 2}
+from bench.targets import TARGETS
+from bench.workload import WORKLOADS, chosen
 
 
 def test_the_median_of_runs_is_that_of_what_each_run_came_to() -> None:
@@ -51,11 +36,6 @@ def test_a_subject_is_warm_once_its_last_turns_were_not_faster() -> None:
     assert still_faster([9, 9, 5, 9, 9]), "one of the last three"
     assert not still_faster([9, 5, 5, 5, 5])
     assert not still_faster([100, 98, 99, 101]), "that is noise"
-
-
-def test_who_got_nothing_makes_it_infinitely_unfair() -> None:
-    assert unevenness(20, 10) == 2
-    assert unevenness(10, 0) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -96,23 +76,6 @@ def test_slots_are_busy_while_tasks_hold_them(holds: list[tuple[int, int]], busy
 def test_a_writer_is_alone(reads: list[tuple[int, int]], writes: list[tuple[int, int]], count: int) -> None:
     assert intruded(reads, writes) == count
     assert intruded(reads[::-1], writes[::-1]) == count
-
-
-@pytest.mark.parametrize(
-    ("peer", "ours", "factor"),
-    [
-        ([10, 100, 10], [20, 200, 20], 2),
-        ([10, 10, 10], [10, 10, 10], None),
-        ([98, 98, 98], [100, 100, 100], None),
-        # Better in the median, and worse in a round.
-        ([10, 30, 10], [20, 20, 20], None),
-        ([], [20], None),
-    ],
-)
-def test_a_peer_is_ahead_by_more_than_noise(peer: list[float], ours: list[float], factor: float | None) -> None:
-    by_round = [{(0, turn): value for turn, value in enumerate(of)} for of in (peer, ours)]
-    assert ahead(*by_round) == factor
-    assert ahead(*reversed(by_round), more_is_better=True) == factor
 
 
 INFO = """# CPU
@@ -172,15 +135,6 @@ def test_every_target_is_a_figure_of_the_tables() -> None:
             assert figure.subject in {subject.name for subject in SUBJECTS}
 
 
-def test_a_target_that_is_missed_is_told() -> None:
-    target = Target(
-        Figure("tasks", "pairs per s", "node"), 2, Figure("tasks", "pairs per s", "node-redlock"), least=True
-    )
-    assert target.reached(2)
-    assert not target.reached(1.9)
-    assert Target(Figure("one", "µs", "node"), 2).reached(1.9)
-
-
 def turn(workload: str, subject: str, us: int, *, run: int = 0, **more: float) -> Json:
     """One pair that took so long."""
     spent = dict.fromkeys(("cpu_ns", "server_cpu_us", "requests", "commands", "script_us", "p99_ns", "most_ns"), 0)
@@ -188,52 +142,10 @@ def turn(workload: str, subject: str, us: int, *, run: int = 0, **more: float) -
     return {**spent, **where, "count": 1, "wall_ns": us * 1000, **more}
 
 
-SHARED = {"p50_ns": 9, "busy_ns": 9, "permits": 1, "holders": 1, "most": 1, "least": 1}
-"""What a turn has where slots are shared."""
-
-
 def results(*turns: Json, failures: Sequence[Json] = ()) -> Results:
     """Those of a run with nothing else in it."""
     alone = {"form": asdict(LONG), "later": [], "left_out": []}
     return Results({**page.load().data, **alone, "turns": turns, "failures": failures})
-
-
-def test_the_page_says_which_target_is_missed_and_why_once() -> None:
-    text = page.text(
-        results(
-            # Two targets are missed for the same reason, and one is reached. The others were not measured.
-            *(turn("one", "rust-async", 123), turn("one", "rslock", 100)),
-            *(turn("one", "rust-blocking", 130), turn("one", "bare", 100)),
-            *(turn("one", "python-sync", 50), turn("one", "redis-py", 100)),
-        )
-    )
-    rows = [line for line in text.splitlines() if " | at most " in line or " | at least " in line]
-    assert [row.split(", redlock · ")[1] for row in rows] == [
-        "Rust, by rslock | at most 1.05 | 1.23 | **missed** |",
-        "Rust, blocking, by bare socket | at most 1.25 | 1.30 | **missed** |",
-        "Python, by redis-py | at most 0.6 | 0.50 |  |",
-    ]
-    assert text.count(RUST) == 1
-    assert THREADS not in text
-
-
-def test_the_share_of_the_kernel_is_that_of_all_rounds_and_is_left_out_where_it_was_not_counted() -> None:
-    one = next(workload for workload in WORKLOADS if workload.name == "one")
-    cpu, kernel = CPU
-    counted = results(
-        turn("one", "bare", 9) | {"round": 1},
-        turn("one", "node", 9, user_s=0.02, kernel_s=0.06) | {"round": 1},
-        turn("one", "node", 9, user_s=0.03, kernel_s=0.01) | {"round": 2},
-        # Over before the clock has moved.
-        turn("one", "node", 9, user_s=0.0, kernel_s=0.0) | {"round": 3},
-    )
-    assert counted.figure(one, kernel, "node") == 50
-    assert f"| {cpu.title} | {kernel.title} |" in page.text(counted)
-    assert kernel.title not in _table_heads(page.text(results(turn("one", "bare", 9), turn("one", "node", 9))))
-
-
-def _table_heads(text: str) -> str:
-    return "\n".join(line for line in text.splitlines() if line.startswith("|  |"))
 
 
 def test_what_takes_long_is_measured_once_and_in_the_long_form_alone() -> None:
@@ -244,10 +156,6 @@ def test_what_takes_long_is_measured_once_and_in_the_long_form_alone() -> None:
     assert chosen([], "short", 0) == chosen([], "long", 1)
     # It is measured if `only` names it.
     assert [workload.name for workload in chosen(["growth", "node"], "short", 1)] == ["growth"]
-
-
-def test_the_readers_are_a_family_of_the_short_form() -> None:
-    assert [workload.name for workload in chosen(["readers"], "short", 0)] == ["readers-writers", "readers-alone"]
 
 
 @pytest.mark.parametrize(
@@ -266,46 +174,12 @@ def test_a_subject_without_a_suitable_semaphore_is_left_out_for_a_reason() -> No
     assert obstacle(subjects["redisson"], 10, 5) == "a semaphore on one node only"
     assert obstacle(subjects["redisson"], 100, 1) == "at most 10 processes at once"
     assert obstacle(subjects["node"], 100, 5) is None
-    seen = results(turn("semaphore-one", "node", 9, **SHARED))
-    reasons = [("rslock", "no semaphore"), ("redsync", "no semaphore"), ("redisson", "a semaphore on one node only")]
-    # Each run has them.
-    seen.data["left_out"] = [{"workload": "semaphore-one", "subject": name, "why": why} for name, why in reasons * 2]
-    text = page.text(seen)
-    assert "\nLeft out: rslock, redsync (no semaphore); redisson (a semaphore on one node only).\n" in text
-
-
-READ = {"reads": 20, "writes": 4, "busy_ns": 9, "intruded": 0} | {
-    f"{role}_{which}_ns": 9 for role in ("reads", "writes") for which in ("p50", "p99", "most")
-}
-"""What a turn has where readers share a lock."""
-
-
-def test_a_write_that_was_not_alone_in_any_run_is_shown_and_peers_tell_how_they_share() -> None:
-    workload = next(workload for workload in WORKLOADS if workload.name == "readers-writers")
-    broken = next(column for column in workload.columns if column.title == "writes not alone")
-    turns = [turn(workload.name, "redisson", 1_000_000, run=run, **READ | {"intruded": run}) for run in range(3)]
-    seen = results(turn(workload.name, "node", 1_000_000, **READ), *turns)
-    configured = {subject.name: subject for subject in SUBJECTS}["redisson"].shared
-    seen.subjects["redisson"] = {**seen.subjects["redisson"], "shared": configured}
-    assert seen.figure(workload, broken, "node") == 0
-    assert seen.figure(workload, broken, "redisson") == 2
-    section = page.text(seen).partition(f"## {workload.title}\n")[2].partition("\n## ")[0]
-    assert f"- redisson: {configured}." in section
-    assert "there would be 1,125 reads and 25 writes per s" in section
 
 
 def test_a_library_takes_part_where_readers_share_a_lock_if_it_has_one() -> None:
     sharing = {subject.name for subject in SUBJECTS if subject.shared}
     assert sharing == {subject.name for subject in SUBJECTS if subject.kind == OURS} | {"redisson"}
     assert all(subject.processes >= READERSHIP.processes for subject in SUBJECTS if subject.shared)
-
-
-def test_a_failure_is_counted_by_the_runs_that_measured_the_workload() -> None:
-    failed = [{"workload": name, "subject": "pottery", "run": 0, "seen": "hung"} for name in ("one", "growth")]
-    seen = results(turn("one", "node", 9), turn("one", "node", 9, run=1), failures=failed)
-    one, growth = (next(workload for workload in WORKLOADS if workload.name == name) for name in ("one", "growth"))
-    assert seen.failure(one, "pottery") == "hung (in 1 of 2 runs)"
-    assert seen.failure(growth, "pottery") == "hung"
 
 
 def test_a_later_run_replaces_its_workloads_and_the_page_says_when() -> None:
@@ -370,12 +244,6 @@ def test_only_the_whole_long_form_is_kept(words: str, runs: int, *, kept: bool) 
     args = bench.parse(words.split())
     assert args.runs == runs
     assert (bench.place(args) == (page.RESULTS, page.PAGE)) == kept
-
-
-def test_the_page_has_a_section_for_each_workload() -> None:
-    sections = [line for line in page.PAGE.read_text().splitlines() if line.startswith("## ")]
-    assert all(a != b for a, b in pairwise(sections))
-    assert Path(page.RESULTS).name == "results"
 
 
 def test_what_is_kept_is_small_and_drawn_for_both_themes() -> None:
