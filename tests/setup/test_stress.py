@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from setup import scarcity, stress
-from setup.outcomes import Condition, Round, chosen, is_steady, report, rounds, rust_outcomes, shuffled, tap_outcomes
+from setup.outcomes import Condition, Round, is_steady, report, rust_outcomes, tap_outcomes
 from setup.parts import Program
-from support.clock import until
 from support.process import TESTS, python
 
 HALF, BUSY = Round(1, Condition(0.5), 7), Round(2, Condition(), 8)
-
-
-def test_the_conditions_take_turns_and_each_round_has_its_seed() -> None:
-    conditions = [Condition(0.5), Condition()]
-    assert [str(each) for each in rounds(3, 7, conditions)] == [
-        "quota 0.5, seed 7",
-        "busy neighbours, seed 8",
-        "quota 0.5, seed 9",
-    ]
-
-
-def test_a_seed_is_an_order() -> None:
-    assert shuffled(range(20), 7) == shuffled(range(20), 7) != shuffled(range(20), 8)
-    assert sorted(shuffled(range(20), 7)) == list(range(20))
 
 
 @pytest.mark.test_all("it collects cases three times more", gate=True)
@@ -39,25 +23,6 @@ def test_each_seed_has_the_cases_of_make_test(tmp_path: Path) -> None:
     usual, one, two = ([line for line in each.stdout.splitlines() if "::" in line] for each in found)
     assert sorted(usual) == sorted(one) == sorted(two)
     assert usual != one != two
-
-
-def test_words_choose_parts() -> None:
-    words = [
-        "rust",
-        "core/src/lib.rs::a::b",
-        "python/tests/test_a.py",
-        "node/test/a.test.mjs",
-        "cli",
-        "tests/x.py::y[a:b]",
-    ]
-    assert chosen([*words, "cluster:tests/x.py::y", "sentinel"]) == {
-        "rust": ["core/src/lib.rs::a::b"],
-        "python": ["python/tests/test_a.py"],
-        "node": ["node/test/a.test.mjs"],
-        "suites": ["tests/cli", "tests/x.py::y[a:b]"],
-        "cluster": ["tests/x.py::y"],
-        "sentinel": [],
-    }
 
 
 def test_outcomes_of_rust() -> None:
@@ -139,27 +104,3 @@ def test_a_program_that_hangs_has_failed(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(stress, "HANG_S", 0.1)
     hangs = Program("hangs", "rust", ["sh", "-c", "sleep 60"], tmp_path)
     assert [case[:2] for case in stress.run(hangs, [], HALF, tmp_path)] == [("hangs", "failed")]
-
-
-def test_neighbours_stand_in_for_a_quota(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scarcity, "limited", lambda _: None)
-    monkeypatch.setattr(scarcity, "starts", lambda _: False)
-    # Only Linux can bind a process to a core.
-    cores = "len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else 1"
-    count = [sys.executable, "-c", f"import os; print({cores})"]
-    with scarcity.scarce(Condition(0.5)) as (prefix, way):
-        shown = subprocess.run([*prefix, *count], capture_output=True, text=True, check=True).stdout
-    assert "because no quota can be set here" in way
-    assert shown == "1\n"
-
-
-def test_what_is_left_in_a_control_group_ends_with_it() -> None:
-    group = scarcity.limited(0.5)
-    if group is None:
-        return
-    inside = group / "cgroup.procs"
-    left = subprocess.Popen([*scarcity.ENTER, str(inside), "sleep", "60"], start_new_session=True)
-    until(lambda: str(left.pid) in inside.read_text(encoding="utf-8").split(), "it is in the group")
-    scarcity.remove(group)
-    assert left.wait(10) < 0
-    assert not group.exists()
