@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,9 +18,8 @@ import pytest
 from rich.console import Console
 
 from chaos import journal, outcome, screen
-from chaos.arena import PASSWORD, ROLES, Journal, Json, Worker
+from chaos.arena import PASSWORD, ROLES, Json, Worker
 from chaos.asked import plain
-from chaos.checker import Judgement, judge
 from chaos.cluster import Cluster
 from chaos.counts import Counts
 from chaos.hand import Hold
@@ -232,67 +230,6 @@ def test_every_pool_has_sets_of_names(run: Run) -> None:
         assert run.arena.families(names) == [names]
         together = [name for family in cluster.families(names) for name in family]
         assert len(together) == TAGGED.get(pool, 0), "those with a hash tag"
-
-
-def test_a_worker_may_be_stopped_where_it_is_stopped_already(worker: Worker) -> None:
-    for _ in range(2):
-        worker.stop()
-        worker.stop()
-        assert psutil.Process(worker.process.pid).status() == psutil.STATUS_STOPPED
-        worker.go_on()
-
-
-def test_ctrl_c_loses_nothing_of_what_is_being_read(
-    run: Run, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    won = {"client": "rust-1/1", "kind": "acquire", "invoke_ns": 0, "return_ns": 1, "ok": True, "valid_until_ns": 2}
-    lines = [won | {"name": name, "fence": fence} for fence, name in enumerate("abc")]
-    worker.journal.path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    only(worker, run, tmp_path)
-    heard = []
-
-    def add(_: EpochHistory, record: Json) -> None:
-        heard.append(record)
-        if len(heard) == 1:
-            signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(EpochHistory, "add", add)
-    monkeypatch.setattr("chaos.run.judge", lambda *_: Judgement(True, "3 records, 0 violations"))
-    signal.signal(signal.SIGINT, run.interrupt)
-    run.play()
-    assert run.interrupted
-    assert [record["name"] for record in heard if record["kind"] == "acquire"] == list("abc")
-
-
-def test_workers_are_stopped_only_when_nothing_goes_on_in_the_background(
-    run: Run, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    only(worker, run, tmp_path)
-    trouble = next(trouble for trouble in run.scheduled[0].troubles if trouble.kind.subject == "node")
-    run.active[trouble] = run.start_ns
-    stopped = []
-    monkeypatch.setattr("chaos.nodes.NodeTroubles.finish", lambda *_: stopped.append(worker.stopped))
-    monkeypatch.setattr("chaos.run.judge", lambda *_: Judgement(True, "3 records, 0 violations"))
-    run.show = lambda: signal.raise_signal(signal.SIGINT)
-    signal.signal(signal.SIGINT, run.interrupt)
-    run.play()
-    assert run.interrupted
-    assert stopped == [False]
-    assert worker.stopped
-
-
-def only(worker: Worker, run: Run, folder: Path) -> None:
-    """Makes this the only process of a run."""
-    run.arena.workers, run.arena.gone = [worker], []
-    run.arena.store, run.arena.accesses = worker, Journal(folder / "accesses")
-
-
-def test_ctrl_c_is_not_for_the_judge(tmp_path: Path) -> None:
-    program, history = tmp_path / "judge", tmp_path / "history"
-    program.write_text(f"#!{sys.executable}\nimport os\nprint(os.getpgid(0))\n")
-    program.chmod(0o755)
-    history.touch()
-    assert int(judge(program, history).summary) != os.getpgid(0)
 
 
 def test_what_is_altered_is_in_the_scripts() -> None:

@@ -179,14 +179,3 @@ def test_a_slot_stays_open_for_a_while(
     assert list(troubles.lapses(trouble, 0)) == []
     assert name in troubles.concerned(0)
     assert keys(target, *both) == [True, True]
-
-
-def test_a_failover_that_nobody_made_is_told(troubles: ClusterTroubles) -> None:
-    lock, from_ns = held(troubles, 1), now_ns()
-    troubles.arena.shards.fail_over(1)
-    (lapse,) = troubles.settle()
-    assert "by itself" in lapse.cause
-    assert lapse.from_ns <= from_ns
-    assert set(lapse.names) == set(troubles.concerned(1))
-    assert (0, lock.encode(), b"a:1") in troubles.revived
-    assert list(troubles.settle()) == []

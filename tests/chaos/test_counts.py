@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from chaos.counts import Counts, Metrics, differences, process_of
+from chaos.counts import Counts, Metrics, differences
 
 HISTORY = Counts(acquired=5, told=1, lost=2, logged=1)
 
@@ -60,27 +60,3 @@ def test_losses_are_in_the_log_unless_events_were_dropped_or_the_process_is_a_ch
     assert found(counts=dataclasses.replace(HISTORY, logged=3)) == ["losses in the log"]
     assert found(METRICS | {"redlock_events_dropped_total": [({}, 7)]}, silent) == []
     assert found(counts=silent, process="python-3.1/child-99") == []
-
-
-def test_an_election_does_not_tell_everything() -> None:
-    points = METRICS["redlock_acquire_duration_seconds"]
-    stopped = METRICS | {
-        "redlock_acquire_duration_seconds": [*points, ({"outcome": "acquired", "contended": "false"}, 1)],
-        "redlock_hold_duration_seconds": [({"end": "released"}, 4), ({"end": "lost"}, 2)],
-    }
-    assert found(stopped) == ["acquisitions"]
-    assert found(stopped, dataclasses.replace(HISTORY, stopped=1)) == [], "it may have been won just then"
-    lost = METRICS | {
-        "redlock_lost_total": [({"reason": "deleted"}, 3)],
-        "redlock_hold_duration_seconds": [({"end": "released"}, 2), ({"end": "lost"}, 3)],
-    }
-    assert found(lost) == ["losses"]
-    assert found(lost, dataclasses.replace(HISTORY, resigned=1)) == [], "the release may have found it lost"
-
-
-@pytest.mark.parametrize(
-    ("client", "process"),
-    [("rust-1.1/0", "rust-1.1"), ("python-3.2/child-99", "python-3.2/child-99"), ("python-4.1/1-mass-7", "python-4.1")],
-)
-def test_the_process_of_a_hand(client: str, process: str) -> None:
-    assert process_of(client) == process

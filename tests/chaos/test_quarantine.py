@@ -43,21 +43,3 @@ def test_a_set_is_judged_by_each_of_its_names(tmp_path: Path) -> None:
 def test_a_quarantine_lasts_for_the_ttl_unless_that_is_long(tmp_path: Path, valid_ns: int, delay_ns: int) -> None:
     assert found(tmp_path, won("old/3", LOST_NS + 1, REPLACED_NS + delay_ns - 1, valid_ns=valid_ns))
     assert not found(tmp_path, won("old/3", LOST_NS + 1, REPLACED_NS + delay_ns, valid_ns=valid_ns))
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        won("old/3", LOST_NS + 1, REPLACED_NS + VALID_NS),
-        won("old/3", LOST_NS, REPLACED_NS),
-        won("old/3", LOST_NS + 1, REPLACED_NS, "b"),
-        won("new/0", LOST_NS + 1, REPLACED_NS),
-        won("elsewhere/0", LOST_NS + 1, REPLACED_NS),
-        won("old/child-99", LOST_NS + 1, REPLACED_NS),
-        json.dumps({"kind": "acquire", "ok": False}),
-        json.dumps({"kind": "lapse", "ok": True}),
-    ],
-    ids=["later", "asked before", "another shard", "new process", "was elsewhere", "forked", "denied", "no acquire"],
-)
-def test_all_others_may(tmp_path: Path, line: str) -> None:
-    assert found(tmp_path, line) == []

@@ -117,25 +117,3 @@ def test_a_sentinel_is_away_for_a_while(troubles: SentinelTroubles, name: str) -
     assert troubles.arena.group.sentinels[1].answers
     assert list(troubles.lapses(trouble, 0)) == []
     assert list(troubles.settle()) == []
-
-
-def test_a_failover_that_nobody_made_is_told(troubles: SentinelTroubles) -> None:
-    former = troubles.primary(0)
-    troubles.arena.group.fail_over()
-    troubles.successor(former)
-    (lapse,) = troubles.settle()
-    assert "by itself" in lapse.cause
-    assert set(lapse.names) == {"a", "b"}
-
-
-def test_a_failover_and_its_way_back_are_told(troubles: SentinelTroubles) -> None:
-    first = troubles.primary(0)
-    for _ in range(2):
-        troubles.arena.group.settled()
-        former = troubles.primary(0)
-        troubles.arena.group.fail_over()
-        troubles.successor(former)
-    assert troubles.primary(0) is first
-    (lapse,) = troubles.settle()
-    assert "by itself" in lapse.cause
-    assert list(troubles.settle()) == [], "it is told once"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.demo import CRASH
 from chaos.nodes import CUT_BYTES, KINDS, Nodes, NodeTroubles, node
 from chaos.schedule import Trouble
 from chaos.troubles import lock_of, locks
@@ -46,10 +44,6 @@ def strike(troubles: NodeTroubles, name: str, amount: float) -> None:
     trouble = Trouble(kind=kind, at_s=0, lasts_s=0, where=0, amount=amount)
     troubles.begin(trouble)
     troubles.end(trouble)
-
-
-def test_ctrl_c_is_not_for_servers(server: Server) -> None:
-    assert os.getpgid(server.pid) != os.getpgid(0), "a run that is broken off goes on to where nothing is half done"
 
 
 def test_a_release_that_a_power_cut_has_undone_is_known(server: Server, troubles: NodeTroubles) -> None:
@@ -173,38 +167,3 @@ def test_who_connects_too_often_to_a_node_that_hangs_up_is_told(made: int, storm
     troubles.begin(trouble)
     troubles.end(trouble)
     assert len(troubles.storms) == storms
-
-
-def test_a_key_that_has_expired_by_a_clock_that_is_ahead_is_not_back_with_it(
-    server: Server, troubles: NodeTroubles
-) -> None:
-    server.command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
-    server.command("SET", "name", "a:1", "PX", 1000)
-    server.command("SET", "later", "b:2", "PX", 1000)
-    strike(troubles, "clock forward", 60)
-    # A request for the other key would delete it.
-    until(lambda: not server.command("EXISTS", "later"), "both have expired")
-    troubles.put_right()
-    assert not list(locks(server))
-
-
-def test_a_crash_of_the_demo_excuses_a_loss_and_no_second_holder(troubles: NodeTroubles) -> None:
-    trouble = Trouble(kind=CRASH, at_s=0, lasts_s=0, where=0)
-    troubles.begin(trouble)
-    troubles.end(trouble)
-    (lapse,) = troubles.lapses(trouble, 1000)
-    assert not lapse.overlaps
-    assert lapse.may_lose("demo", 1000)
-    assert not lapse.may_lose("demo", 999)
-
-
-def test_a_file_that_is_written_anew_is_short_and_keeps_the_data(server: Server) -> None:
-    server.command("SET", "kept", "a:1")
-    for _ in range(2):
-        for _ in range(100):
-            server.command("SET", "often", "b:2")
-        server.compact()
-        assert server.written() < 100
-    server.command("SET", "cut off", "c:3")
-    server.lose_power(0)
-    assert dict(locks(server)) == {b"kept": b"a:1", b"often": b"b:2"}
