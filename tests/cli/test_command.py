@@ -139,19 +139,6 @@ def test_it_is_shared(redlock: Redlock, node: Server, name: str) -> None:
     assert not node.has(name)
 
 
-def test_readers_that_are_killed(redlock: Redlock, own_node: Server, name: str) -> None:
-    """The lock of the other one goes on, and each ends with its own ttl."""
-    at = redlock.at(own_node)
-    killed, other = at.hold("-s", "-t", "3s", name), at.hold("-s", "-t", "3s", name)
-    killed.kill()
-    assert at.end("run", "-n", name, "--", "true").status == 75
-    until(lambda: own_node.command("ZCARD", name) == 2, "the one that was killed has ended")
-    assert other.runs
-    at.end_work()
-    assert other.end().status == 0
-    assert at.end("run", "-n", name, "--", "true").status == 0
-
-
 @every_launcher
 def test_its_arguments_are_not_looked_at(redlock: Redlock, name: str) -> None:
     words = ["-n", "--", "$HOME", "a b", "", "*", "'", "ä", "--help"]
@@ -405,17 +392,6 @@ def test_encryption(redlock: Redlock, start_nodes: Callable[..., Cluster], name:
             assert ended.status == status, ended
 
 
-def test_a_quorum_of_nodes(redlock: Redlock, start_nodes: Callable[..., Cluster], name: str) -> None:
-    nodes = start_nodes(3)
-    nodes[1].kill()
-    running = redlock.at(nodes).hold(name)
-    assert nodes[0].has(name)
-    assert nodes[2].has(name)
-    redlock.end_work()
-    assert running.end().status == 0
-    assert not nodes.has(name)
-
-
 @every_launcher
 def test_a_name_of_any_bytes(redlock: Redlock, node: Server, launcher: str) -> None:
     name = f"naïve/{launcher} ☃"
@@ -437,26 +413,6 @@ def test_it_is_kept_at_least_so_long(redlock: Redlock, node: Server, name: str) 
     assert 0 < left_ms <= 4000
     assert redlock.end("run", "-n", name, "--", "true").status == 75
     assert redlock.end("run", "-w", f"{left_ms + SLACK_MS}ms", name, "--", "true").status == 0
-
-
-def test_it_is_renewed(redlock: Redlock, own_node: Server, name: str) -> None:
-    at = redlock.at(own_node)
-    running = at.hold("-t", "3s", name)
-    (began,) = at.diary.of("begin")
-    at.diary.begun()
-    renewals = renewed(own_node)
-    until(lambda: renewed(own_node) >= renewals + 8, "it is renewed for longer than the ttl")
-    assert own_node.has(name)
-    assert running.runs
-    at.end_work()
-    assert running.end().status == 0
-    assert at.diary.of("end")[0].pid == began.pid
-
-
-def renewed(server: Server) -> int:
-    """How often the server has extended keys."""
-    lines = (line.partition(":calls=") for line in server.info("commandstats").decode().splitlines())
-    return sum(int(rest.partition(",")[0]) for command, _, rest in lines if command == "cmdstat_pexpire")
 
 
 def test_programs_are_found(programs: Programs) -> None:

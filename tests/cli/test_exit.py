@@ -184,13 +184,6 @@ def test_a_usage_error(redlock: Redlock, node: Server, words: str) -> None:
     assert lasting_keys(node) <= before, "nothing is done"
 
 
-@every_launcher
-def test_a_usage_error_by_each_launcher(redlock: Redlock) -> None:
-    ended = redlock.end("run", "--frobnicate", "name", "--", "true")
-    assert ended.status == USAGE
-    assert "--frobnicate" in ended.err
-
-
 def test_wrong_nodes_in_the_environment(redlock: Redlock) -> None:
     ended = redlock.end("run", "-n", "name", "--", "true", env={"REDLOCK_URLS": "http://localhost"})
     assert ended.status == USAGE

@@ -15,10 +15,8 @@ from cli.diary import diary_ns
 from cli.redlock import Redlock, one_line, taken
 from cli.running import Ended, group_of
 from conformance.history import SLACK_MS
-from conformance.story import slot_key
-from conformance.test_waiting import calls
 from support.clock import until
-from support.proxy import HOLD, Network, Proxy
+from support.proxy import HOLD, Proxy
 from support.servers import Cluster, Server
 
 LOST = 76
@@ -310,21 +308,6 @@ def test_the_program_itself_was_stopped(redlock: Redlock, own_node: Server, name
     assert redlock.programs.only()
 
 
-def test_all_names_are_lost_with_one(redlock: Redlock, own_node: Server, name: str) -> None:
-    names = [f"{name}/a", f"{name}/b"]
-    running = redlock.at(own_node).hold("-t", "1500ms", *names)
-    own_node.command("DEL", names[1])
-    assert running.end(1.5 + SLACK_S).status == LOST
-    until(lambda: not own_node.has(names[0]), "the other one is released")
-
-
-def test_a_slot_is_lost(redlock: Redlock, own_node: Server, name: str) -> None:
-    running = redlock.at(own_node).hold("-t", "1500ms", "--permits", "3", name)
-    slots = [slot_key(name, slot) for slot in range(3)]
-    assert own_node.command("DEL", *slots) == 1
-    assert running.end(1.5 + SLACK_S).status == LOST
-
-
 def test_a_quiet_loss(redlock: Redlock, own_node: Server, name: str) -> None:
     """`--quiet` is for warnings; that the command was killed is an error."""
     running = redlock.at(own_node).hold("-q", "-t", "1s", name, work=["--end-on", "TERM"])
@@ -333,27 +316,3 @@ def test_a_quiet_loss(redlock: Redlock, own_node: Server, name: str) -> None:
     assert ended.status == LOST
     assert name in one_line(ended.err)
     assert f"[{own_node.address}: no answer" in ended.err
-
-
-def reset(network: Network, nodes: Cluster) -> None:
-    """Breaks all connections, and waits until the lock has been extended on each node over another one."""
-    for proxy in network.proxies:
-        proxy.reset()
-    # Each extension counts twice, for the lock and for its fence. One may have been under way.
-    enough = [calls(server, "pexpire") + 4 for server in nodes]
-    until(
-        lambda: all(calls(server, "pexpire") >= number for server, number in zip(nodes, enough, strict=True)),
-        "it is extended again",
-    )
-
-
-def test_connections_that_break(redlock: Redlock, start_nodes: Callable[..., Cluster], name: str) -> None:
-    """That is no loss: they are made again."""
-    nodes = start_nodes(3)
-    with Network(nodes) as network:
-        running = redlock.at(*network.urls).hold("-t", "3s", name, work=["--catch", "TERM"])
-        for _ in range(3):
-            reset(network, nodes)
-        redlock.end_work()
-        ended = running.end()
-        assert (ended.status, ended.err) == (0, "")
