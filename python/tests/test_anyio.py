@@ -105,24 +105,6 @@ def test_a_cancelled_scope_ends_an_election(aclient: aio.Redlock, server: Server
     until(lambda: not server.has(name))
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_blocking_locks_in_threads(client: redlock.Redlock, name: str, backend: str) -> None:
-    inside: list[int] = []
-
-    def work() -> None:
-        with client.lock(name):
-            inside.append(1)
-            assert len(inside) == 1
-            inside.clear()
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            for _ in range(5):
-                tasks.start_soon(anyio.to_thread.run_sync, work)
-
-    anyio.run(main, backend=backend)
-
-
 def test_trio_is_refused_at_once(run: Run) -> None:
     program = """
 import trio

@@ -20,19 +20,6 @@ async def eventually(holds: Callable[[], object], limit: float = LIMIT) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_a_block_holds_the_lock_and_releases_it(aclient: aio.Redlock, server: Server, name: str) -> None:
-    lock = aclient.lock(name)
-    async with lock as same:
-        assert same is lock
-        assert lock.held is server.has(name)
-        assert lock.fence
-        lock.check()
-        await lock.extend(60)
-        assert lock.remaining > 50
-    assert not lock.held
-    assert not server.has(name)
-
-
 async def test_a_call_that_nobody_awaits_does_nothing(aclient: aio.Redlock, server: Server, name: str) -> None:
     lock = aclient.lock(name)
     with pytest.warns(RuntimeWarning, match="never awaited"):

@@ -5,30 +5,10 @@ from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from server import Server
 from support.clock import until
 
 import redlock
 from redlock.testing import lose
-
-
-def test_a_block_holds_the_lock_and_releases_it(client: redlock.Redlock, server: Server, name: str) -> None:
-    lock = client.lock(name)
-    with lock as same:
-        assert same is lock
-        assert lock.held is server.has(name)
-        assert 0 < lock.remaining <= 5
-        assert server.has(name)
-        lock.check()
-    assert not lock.held
-    assert lock.remaining == 0.0
-    assert not server.has(name)
-
-
-def test_a_block_releases_when_its_body_raises(client: redlock.Redlock, server: Server, name: str) -> None:
-    with pytest.raises(KeyError), client.lock(name):
-        raise KeyError
-    assert not server.has(name)
 
 
 def test_a_loss_is_noted_on_what_the_body_raises(client: redlock.Redlock, name: str) -> None:

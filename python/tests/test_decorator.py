@@ -49,16 +49,6 @@ def test_calls_in_several_threads_exclude_each_other(client: redlock.Redlock, na
     assert not inside
 
 
-def test_what_the_call_raises_comes_out(client: redlock.Redlock, server: Server, name: str) -> None:
-    @client.lock(name)
-    def work() -> None:
-        raise KeyError
-
-    with pytest.raises(KeyError):
-        work()
-    assert not server.has(name)
-
-
 class Caller:
     async def __call__(self) -> None: ...
 

@@ -448,12 +448,6 @@ async def test_a_body_that_ignores_the_stop_returns(aelection: aio.Election) -> 
     assert undisturbed()
 
 
-async def test_another_thread_can_stop(aelection: aio.Election, memory: MemoryServer) -> None:
-    task = await campaigning(aelection, memory)
-    await asyncio.to_thread(aelection.stop)
-    assert await task is None
-
-
 async def test_a_cancelled_campaign_leaves_nothing(aelection: aio.Election, memory: MemoryServer) -> None:
     task = await campaigning(aelection, memory)
     task.cancel()

@@ -113,21 +113,6 @@ def test_calls_instead_of_a_block(traced: Traced, client: redlock.Redlock, name:
     assert [each["name"] for each in traced.attributes("redlock.hold")] == [name]
 
 
-def test_a_wait(traced: Traced, client: redlock.Redlock, name: str) -> None:
-    lock, other = client.lock(name), client.lock(name)
-    lock.acquire()
-    waiting = threading.Thread(target=other.acquire)
-    waiting.start()
-    until(lambda: total_waiting() >= 1)
-    lock.release()
-    waiting.join()
-    other.release()
-    _, waited = traced.attributes("redlock.acquire")
-    assert waited["contended"] is True
-    assert isinstance(waited["waits"], int)
-    assert waited["waits"] > 0
-
-
 def test_an_unavailable_node(traced: Traced, name: str) -> None:
     with pytest.raises(redlock.LockUnavailable):
         redlock.Redlock(f"unix:///none-{name}").lock(name).acquire(blocking=False)

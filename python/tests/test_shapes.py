@@ -132,18 +132,6 @@ def test_each_call_of_a_decorated_function_has_all_names(client: redlock.Redlock
     assert not server.has(first)
 
 
-def test_names_are_made_from_the_arguments(client: redlock.Redlock, server: Server, name: str) -> None:
-    @client.locked(lambda source, target: [f"{name}:{source}", f"{name}:{target}"], pass_lock=True)
-    def transfer(lock: redlock.Lock, source: str, target: str) -> tuple[str | bytes, ...]:
-        assert server.has(f"{name}:{source}")
-        assert server.has(f"{name}:{target}")
-        return lock.names
-
-    assert transfer("bob", target="ada") == (f"{name}:ada", f"{name}:bob")
-    with pytest.raises(redlock.LockInvalidArgument, match="names"):
-        client.locked(lambda: ["a", ""])(lambda: None)()
-
-
 def test_names_that_can_be_taken_once_serve_every_call(client: redlock.Redlock, name: str) -> None:
     @client.locked((f"{name}-{number}" for number in range(2)), skip_if_held=True, pass_lock=True)
     def work(lock: redlock.Lock) -> int:

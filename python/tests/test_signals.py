@@ -1,5 +1,4 @@
 import contextlib
-import os
 import signal
 import socket
 import tempfile
@@ -224,34 +223,6 @@ print("done")
     done = run(program)
     assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
     assert not server.has(name)
-
-
-def test_a_handler_runs_while_the_main_thread_waits(client: redlock.Redlock, name: str) -> None:
-    heard: list[int] = []
-    former = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
-    try:
-        with client.lock(name):
-            os.kill(os.getpid(), signal.SIGUSR1)
-            assert not client.lock(name).acquire(timeout=0.2)
-        assert heard == [signal.SIGUSR1]
-    finally:
-        signal.signal(signal.SIGUSR1, former)
-
-
-def test_an_exception_of_a_handler_comes_out(client: redlock.Redlock, name: str) -> None:
-    def fail(*_: object) -> None:
-        raise KeyError
-
-    former = signal.signal(signal.SIGALRM, fail)
-    try:
-        with client.lock(name):
-            signal.setitimer(signal.ITIMER_REAL, 0.3)
-            with pytest.raises(KeyError):
-                client.lock(name).acquire(timeout=20)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, former)
-    until(lambda: client.inspect(name).state == "free")
 
 
 @contextlib.contextmanager
