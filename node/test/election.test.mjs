@@ -3,16 +3,7 @@ import assert from "node:assert/strict";
 import { getEventListeners, once } from "node:events";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
-import {
-  Lock,
-  LockClosed,
-  LockForbidden,
-  LockInvalidArgument,
-  LockLost,
-  LockUnavailable,
-  Redlock,
-  stats,
-} from "redlock-rs";
+import { Lock, LockForbidden, LockInvalidArgument, LockLost, LockUnavailable, Redlock } from "redlock-rs";
 import { lose, MemoryServer } from "redlock-rs/testing";
 import { ends, start } from "./programs.mjs";
 import { failure, fresh, serve, until } from "./servers.mjs";
@@ -24,12 +15,6 @@ const exists = async (name) => (await server.ask("EXISTS", name)) === 1;
 
 /** The body of a candidate that must not lead. */
 const never = () => assert.fail("it led");
-
-/** How many calls of this process wait. */
-const waiting = () => stats().redlock_waiting.points[0].value;
-
-/** Waits for the end of a term. */
-const _ended = (signal) => new Promise((resolve) => signal.addEventListener("abort", resolve));
 
 /** The error with which `action` is refused. */
 async function refused(action, option, ...mentions) {
@@ -291,23 +276,6 @@ test("wrong arguments are refused", async () => {
   for (const body of [undefined, 500, { ttl: 500 }]) {
     await refused(() => candidate.run(body), undefined, "run(body) takes a function");
   }
-});
-
-test("a closed client has no elections, and its leader does not lead any more", async () => {
-  const client = new Redlock(server.url);
-  const name = fresh();
-  const candidate = client.election(name);
-  const led = candidate.run(async (_signal, lock) => {
-    const campaign = assert.rejects(client.election(name).run(never), LockClosed);
-    await until(() => waiting() === 1);
-    await client.close();
-    await campaign;
-    assert.equal(lock.held, false);
-  });
-  await assert.rejects(led, LockClosed);
-  assert.throws(() => client.election(name), LockClosed);
-  await assert.rejects(candidate.run(never), LockClosed);
-  await assert.rejects(candidate.leader(), LockClosed);
 });
 
 // --- The process and its threads ---

@@ -175,22 +175,6 @@ test("each way to acquire and to release is traced", async () => {
   }
 });
 
-test("a lock of several names is traced with all of them, and a permit with its semaphore", async () => {
-  traced();
-  const locks = [redlock.lockAll(["b", "a"]), redlock.semaphore(fresh("pool"), 2)];
-  for (const lock of locks) {
-    exporter.reset();
-    let fence;
-    await lock.using((_, held) => {
-      fence = held.fence;
-    });
-    for (const { attributes } of [...spans("acquire"), ...spans("hold")]) {
-      assert.deepEqual([attributes["redlock.name"], attributes["redlock.fence"]], [lock.name, fence]);
-    }
-  }
-  assert.equal(locks[0].name, "a, b");
-});
-
 test("each term of an election is a hold", async () => {
   traced();
   const candidate = redlock.election(fresh());
@@ -218,18 +202,6 @@ test("each term of an election is a hold", async () => {
   stopping.stop();
   await campaign;
   assert.equal(spans("acquire").at(-1).attributes["redlock.outcome"], "cancelled");
-});
-
-test("an acquire that waits says so", async () => {
-  traced();
-  const held = await redlock.lock(fresh()).acquire();
-  const waiting = redlock.lock(held.name).acquire();
-  await until(() => stats().redlock_waiting.points[0].value === 1);
-  await held.release();
-  await (await waiting).release();
-  const { attributes } = spans("acquire")[1];
-  assert.equal(attributes["redlock.contended"], true);
-  assert.ok(attributes["redlock.waits"] > 0);
 });
 
 test("a wait for a node is not contended", async () => {
