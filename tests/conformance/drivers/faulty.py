@@ -18,11 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.driver import table
 from conformance.drivers import faulty_hand_over as hand_over
 from conformance.drivers import faulty_readers as readers
 from conformance.drivers.faulty_locks import POLL_S, Client, Json, Lock, LockError, SetnxLock, seconds
-from conformance.drivers.faulty_shapes import Election, Slot, several, slot_key, view_of_slots
+from conformance.drivers.faulty_shapes import Election, Slot, several, view_of_slots
 from support.clock import now_ns
 from support.servers import Reply
 
@@ -45,7 +44,9 @@ if tonumber(redis.call("GET", KEYS[2])) < tonumber(ARGV[2]) then redis.call("SET
 return 1
 """
 CONFIRM = OURS + RAISE_FENCE
-OURS_UP_TO_FENCE = OURS + 'if tonumber(string.match(value, "^%d+", #begin + 1)) > tonumber(ARGV[3]) then return -1 end'
+OURS_UP_TO_FENCE = (
+    OURS + 'if tonumber(string.match(value, "^%d+", #begin + 1)) > tonumber(ARGV[3]) then return false end'
+)
 KEEP_FENCE = 'redis.call("PEXPIRE", KEYS[2], ARGV[4])'
 LIVE_ON = 'return redis.call("PEXPIRE", KEYS[1], ARGV[2])'
 EXTEND = f"{OURS_UP_TO_FENCE}\n{KEEP_FENCE}\n{LIVE_ON}"
@@ -144,9 +145,6 @@ if tonumber(redis.call("TIME")[1]) >= tonumber(ARGV[2]) then return -1 end
 return redis.call("DEL", KEYS[1])
 """
 
-OPTIONS = {option for case in table("options")["cases"] if "ok" in case for option in case["options"]}
-
-
 LOSSES_BY_TIME = frozenset({"expired", "unreachable", "max_hold"})
 
 
@@ -184,9 +182,7 @@ class Rules:
     drift: Callable[[float], float] = lambda ttl_s: ttl_s / 100 + 0.002
     shown: Callable[[str], str] = lambda url: url.partition("?")[0]
     label: Callable[[str], str] = lambda value: value.split(":", 2)[2]
-    owner: Callable[[str], str] = lambda value: value.split(":", 2)[0]
     least_fence: Callable[[list[int], int], int] = lambda fences, late: sorted(fences)[len(fences) - late - 1]
-    options: Callable[[Json], Json] = lambda given: {name: given[name] for name in given if name not in OPTIONS}
     kept: Callable[[float, float], float] = max
     log: Callable[[str], object] = lambda _: None
     quorum: Callable[[int], int] = lambda n: n // 2 + 1
@@ -203,15 +199,12 @@ class Rules:
     passes_on: bool = True
     release_s: float = 0
     valid_margin: Callable[[float], float] = lambda margin_s: margin_s
-    extended_margin: Callable[[float], float] = lambda margin_s: margin_s
     margin_after: frozenset[str] = LOSSES_BY_TIME
     releases_lost: bool = True
     release_waits: bool = False
-    renewal_s: Callable[[float, float], float] = lambda ttl_s, margin_s: (ttl_s - margin_s) / 3
     least_rest_s: Callable[[float, float], float] = lambda least_s, held_s: least_s - held_s
     held_while_left: bool = False
     one_holder: bool = True
-    votes: bool = True
     down_is_busy: bool = False
     silence_is_loss: bool = False
     first_answer: bool = False
@@ -222,17 +215,9 @@ class Rules:
     clears_expired: bool = False
     keeps_late_grants: bool = False
     repeats_release: bool = False
-    extends_setnx: bool = False
-    many_nodes: bool = False
-    names: Callable[[list[bytes]], list[bytes]] = lambda names: sorted(set(names))
-    behind_prefix: Callable[[bytes, list[bytes]], list[bytes]] = lambda prefix, names: [prefix + name for name in names]
-    names_most: int = 16
-    one_is_plain: bool = True
-    least_of_all: bool = False
     hoards: bool = False
     restores: bool = True
     watches: bool = True
-    slot_key: Callable[[bytes, bytes, int, int], bytes] = lambda prefix, name, slot, _: slot_key(prefix + name, slot)
     shared_key: Callable[[bytes], bytes] = lambda key: key
     keeps_readers_out: bool = True
     lets_readers_in: bool = True
@@ -243,17 +228,10 @@ class Rules:
     slot_quorum: Callable[[int], int] = lambda n: n // 2 + 1
     looks: bool = True
     stubborn_s: float = 0
-    shown_slot: Callable[[int], int] = lambda slot: slot
-    campaign_s: Callable[[float | None], float | None] = lambda _: None
-    renews_terms: bool = True
+    campaign_s: float | None = None
     stop_s: float = 0
-    campaigns_again: bool = True
-    tells_failure: bool = True
-    shows_term: Callable[[int], bool] = lambda nodes: nodes == 1
-    detaches_term: bool = False
     rekey: str = hand_over.REKEY
     attached_token: Callable[[str, str], str] = lambda _, fresh: fresh
-    attached_fence: Callable[[int], int] = lambda fence: fence
     keys_back: bool = True
 
 
@@ -287,16 +265,10 @@ FAULTS = {
     "acquired-twice": Rules(one_holder=False),
     # A name that is not UTF-8 is replaced by one that is.
     "mangled-name": Rules(key=lambda name: name.decode(errors="replace").encode()),
-    # An unknown option is ignored.
-    "any-option": Rules(options=lambda _: {}),
-    # The error of an attempt does not say what the nodes answered.
-    "no-votes": Rules(votes=False),
     # The address in an error is shown with its password.
     "told-password": Rules(shown=lambda url: url),
     # Inspection shows the whole value of a holder, with its token.
     "told-token": Rules(label=lambda value: value),
-    # Inspection takes locks with the same label for one.
-    "owner-by-label": Rules(owner=lambda value: value.split(":", 2)[2]),
     # Inspection shows the largest fence of the holder's token, also one that was granted too late to count.
     "late-fence": Rules(least_fence=lambda fences, _: max(fences)),
     # The token of every attempt is logged.
@@ -351,16 +323,12 @@ FAULTS = {
     "no-margin": Rules(margin_after=frozenset()),
     # A lock counts as held until its keys expire, whatever its margin.
     "late-margin": Rules(valid_margin=lambda _: 0),
-    # An extension forgets the margin.
-    "unmargined-extend": Rules(extended_margin=lambda _: 0),
     # The margin is waited for after every loss, though others may have the lock already.
     "margin-for-all": Rules(margin_after=LOSSES_BY_TIME | {"deleted", "taken"}),
     # A holder that says that it has stopped is not believed: its margin is waited for.
     "patient-margin": Rules(releases_lost=False),
     # Every release waits for the margin.
     "margin-after-release": Rules(release_waits=True),
-    # A lock is renewed as rarely as if it had no margin.
-    "late-renewal": Rules(renewal_s=lambda ttl_s, _: ttl_s / 3),
     # The least time counts from the release on.
     "least-from-release": Rules(least_rest_s=lambda least_s, _: least_s),
     # A lock that is left for the rest of its least time is still held.
@@ -373,8 +341,6 @@ FAULTS = {
     "kept-attempt": Rules(clean_up=LEAVE),
     # The nodes keep a lock for its least time and its ttl.
     "least-and-ttl": Rules(kept=lambda ttl_s, least_s: ttl_s + 4 * least_s),
-    # A lock of several names is kept for the least time of its client.
-    "least-of-all": Rules(least_of_all=True),
     # Nodes keep a lock for longer than its ttl.
     "long-ttl": Rules(kept=lambda ttl_s, _: 8 * ttl_s),
     # The fence of several names is larger than that of the first one.
@@ -383,10 +349,6 @@ FAULTS = {
     "takes-what-is-free": Rules(all_acquire=TAKE_FREE, all_confirm="return 1"),
     # A waiter takes one name after the other, and holds what it has.
     "hoarding-waiter": Rules(hoards=True),
-    # Only the first of several names is released.
-    "first-name-release": Rules(
-        all_release=ALL_RELEASE.replace('redis.call("DEL", KEYS[i])', 'redis.call("DEL", KEYS[1])')
-    ),
     # Nodes are notified of the fence for the first of several names.
     "first-name-confirm": Rules(all_confirm=ALL_CONFIRM.replace("i = n + 1, 2 * n", "i = n + 1, n + 1")),
     # A lock of several names is extended if it has any of them.
@@ -397,30 +359,8 @@ FAULTS = {
     "all-or-none-release": Rules(all_release=ALL_RELEASE.replace("for _", "if #ours < n then return -1 end for _")),
     # A node that has lost one of several names does not get it back.
     "no-restore": Rules(restores=False),
-    # A name that was granted later is restored.
-    "first-name-restore": Rules(all_restore=ALL_RESTORE.replace("for i = 1, n do", "for i = 1, 1 do", 1)),
-    # A key that is not a string is not in the way of several names.
-    "overwrites-other-types": Rules(
-        all_acquire=ALL_ACQUIRE.replace(
-            'redis.call("EXISTS", KEYS[i]) == 1', 'type(redis.pcall("GET", KEYS[i])) == "string"'
-        )
-    ),
-    # A key that is not a string counts as a name that is gone.
-    "other-type-is-gone": Rules(all_release=ALL_RELEASE.replace('"table" then foreign = true', '"table" then')),
-    # A lock has at most eight names.
-    "eight-names": Rules(names_most=8),
-    # Names that are repeated count again, and stay as they were given.
-    "repeated-names": Rules(names=lambda names: names),
-    # A lock of several names is another one than the ordinary lock if there is one name.
-    "one-name-apart": Rules(one_is_plain=False),
-    # The prefix of keys stands in front of the names together.
-    "first-prefix": Rules(behind_prefix=lambda prefix, names: [prefix + names[0], *names[1:]]),
     # A waiter asks without being told of a change.
     "polling-waiter": Rules(watches=False),
-    # Readers exclude each other.
-    "reader-alone": Rules(
-        shared_acquire=readers.ACQUIRE.replace(readers.DENY_IF_HELD, 'if kind ~= "none" then return false end')
-    ),
     # Readers are under another key, and exclude no writer.
     "readers-apart": Rules(shared_key=lambda key: b"readers of " + key),
     # An acquire overwrites the key that readers share.
@@ -433,12 +373,6 @@ FAULTS = {
             readers.DENY_IF_HELD, 'if kind == "string" then redis.call("DEL", KEYS[1]) end'
         )
     ),
-    # Every sorted set counts as one of readers.
-    "any-sorted-set": Rules(
-        shared_acquire=readers.ACQUIRE.replace(readers.DENY_IF_HELD, 'if kind == "string" then return false end')
-    ),
-    # The release of a reader deletes the key.
-    "release-of-all-readers": Rules(shared_release='return redis.call("DEL", KEYS[1])'),
     # The key expires with the reader who came last.
     "last-ttl-of-readers": Rules(
         shared_acquire=readers.ACQUIRE.replace(readers.LIVE_ON, 'redis.call("PEXPIRE", KEYS[1], ARGV[2])')
@@ -476,52 +410,22 @@ FAULTS = {
     ),
     # An extension counts a sharing that began after its reader.
     "unfenced-reader": Rules(shared_extend=readers.EXTEND.replace(readers.LOST_IF_LATER, "")),
-    # A reader is restored on a node that knows a later owner.
-    "late-reader": Rules(shared_restore=readers.RESTORE.replace(readers.GONE_IF_OLD, "")),
     # A semaphore has one permit more than its caller says.
     "one-more-permit": Rules(spare_permits=1),
     # The vote of one node is enough for a slot.
     "one-vote-slot": Rules(slot_quorum=lambda _: 1),
     # A waiter stays at one slot for a while.
     "stubborn-waiter": Rules(stubborn_s=4),
-    # A semaphore with another number of permits is another one.
-    "permits-in-key": Rules(
-        slot_key=lambda prefix, name, slot, permits: slot_key(b"%b/%d" % (prefix + name, permits), slot)
-    ),
     # A try does not look for the slot that is free.
     "one-slot-try": Rules(looks=False),
-    # A release makes a node forget the fence.
-    "forgetful-release": Rules(release=OURS + 'return redis.call("DEL", KEYS[1], KEYS[2]) - 1'),
-    # The first slot of a semaphore is the lock of its name.
-    "slot-is-lock": Rules(
-        slot_key=lambda prefix, name, slot, _: slot_key(prefix + name, slot) if slot else prefix + name
-    ),
-    # The inspection of a semaphore shows its first slot only.
-    "first-slot-shown": Rules(shown_slot=lambda _: 0),
-    # The prefix of keys stands in front of the key of a slot.
-    "prefix-before-slot": Rules(slot_key=lambda prefix, name, slot, _: prefix + slot_key(name, slot)),
-    # The term of one node is shown though there are several.
-    "told-term": Rules(shows_term=lambda _: True),
-    # A candidate waits for as long as a lock of its client.
-    "impatient-candidate": Rules(campaign_s=lambda timeout_s: timeout_s),
-    # A term is renewed only if the locks of its client are.
-    "unrenewed-term": Rules(renews_terms=False),
     # A campaign ends when no quorum has answered for a while.
-    "discouraged-candidate": Rules(campaign_s=lambda _: 10),
-    # A candidate does not campaign again after a loss.
-    "one-term": Rules(campaigns_again=False),
+    "discouraged-candidate": Rules(campaign_s=10),
     # A candidate that is stopped goes on for a while.
     "late-stop": Rules(stop_s=2.5),
-    # The failure of a body does not come out.
-    "untold-failure": Rules(tells_failure=False),
-    # The lock of a term is handed over.
-    "detached-term": Rules(detaches_term=True),
     # An attachment keeps the token of the former holder.
     "kept-token": Rules(attached_token=lambda former, _: former),
     # An attachment counts a key that another one has by now.
     "any-token": Rules(rekey=hand_over.REKEY.replace("token ~= ARGV[2] and token ~= ARGV[1]", "not token")),
-    # An attachment is a hold of its own.
-    "second-fence": Rules(attached_fence=lambda fence: fence + 1),
     # An attachment that fails keeps the keys that it has.
     "no-key-back": Rules(keys_back=False),
     # In the SETNX protocol an acquire overwrites the key of a holder.
@@ -532,26 +436,14 @@ FAULTS = {
     "setnx-late-takeover": Rules(setnx_acquire=SETNX_ACQUIRE.replace("now <= ends", "now <= ends + 4")),
     # An expired lock is deleted in one command and set in another.
     "setnx-del-takeover": Rules(clears_expired=True),
-    # A value that is not a second counts as an expired one.
-    "setnx-any-value": Rules(
-        setnx_acquire=SETNX_ACQUIRE.replace("not ends or", "ends and (").replace("<= ends", "<= ends)")
-    ),
     # Release deletes the key, whether or not its own time has ended.
     "setnx-blind-release": Rules(setnx_release='return redis.call("DEL", KEYS[1])'),
-    # Release deletes the key only if it has its own value, though a client that is not a holder may have changed it.
-    "setnx-picky-release": Rules(
-        setnx_release='if redis.call("GET", KEYS[1]) ~= ARGV[2] then return 0 end' + SETNX_RELEASE
-    ),
     # An unanswered release is sent again, though it may have been executed.
     "setnx-repeated-release": Rules(repeats_release=True),
     # A lock that was granted after its caller had gone is kept.
     "setnx-kept-grant": Rules(keeps_late_grants=True),
     # The key on the server never expires.
     "setnx-endless-key": Rules(setnx_acquire=SETNX_ACQUIRE.replace(', "EXAT", own + 1', "")),
-    # An extension does nothing, and raises no error.
-    "setnx-extends": Rules(extends_setnx=True),
-    # Only one of several nodes is asked.
-    "setnx-many-nodes": Rules(many_nodes=True),
 }
 
 
@@ -574,9 +466,6 @@ def perform(  # noqa: PLR0911
             return {**keep(lock), **lock.state()}
         case "inspect" | "inspect_semaphore":
             return look(kept[request["client"]], request)
-        case "stats":
-            points = [{"labels": {"outcome": "renewed"}, "value": Lock.renewals}]
-            return {"metrics": {"redlock_renewals_total": {"points": points}}}
         case "cancel":
             cancels[request["call"]].set()
             return {}

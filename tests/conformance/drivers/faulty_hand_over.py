@@ -116,7 +116,7 @@ def attach(client: Client, text: str, options: Json) -> Lock:
         start, lock.token = time.monotonic(), lock.rules.attached_token(former, secrets.token_hex(16))
         answers = lock.round(lock.rules.rekey, former, int(lock.ttl_s * 1000))
         if len(granting(answers)) >= lock.quorum:
-            lock.begin(start, lock.rules.attached_fence(detached.fence))
+            lock.begin(start, detached.fence)
             return lock
         if lock.rules.keys_back:
             fresh, lock.token = lock.token, former

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 from urllib.parse import parse_qs, urlsplit
 
+from conformance.driver import table
 from support.clock import now_ns
 from support.resp import Connection
 from support.servers import LIMIT_S, Reply, ReplyError, Word, ask
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 Answer = Reply | Exception
+
+OPTIONS = {option for case in table("options")["cases"] if "ok" in case for option in case["options"]}
 
 # Servers do not notify this driver.
 POLL_S = 0.002
@@ -128,9 +131,9 @@ class Client:
 
     def read(self, options: Json) -> Json:
         """Refuses unknown options."""
-        if wrong := self.rules.options(options):
+        if wrong := [option for option in options if option not in OPTIONS]:
             message = f"no such option: {', '.join(wrong)}"
-            raise LockError("invalid_argument", None, message=message, option=next(iter(wrong)))
+            raise LockError("invalid_argument", None, message=message, option=wrong[0])
         return options
 
     @property
@@ -145,7 +148,7 @@ class Client:
     def view(self, name: bytes, key: bytes) -> Json:
         """What the nodes show of a key, together and each."""
         values = [self.value(node, key) for node in self.nodes]
-        owners = [self.rules.owner(value) if is_ours(value) else value for value in values]
+        owners = [value.partition(":")[0] if is_ours(value) else value for value in values]
         quorum = self.rules.quorum(len(self.nodes))
         most = max(filter(None, owners), key=owners.count, default=None)
         held = [value for value, owner in zip(values, owners, strict=True) if owner == most and is_ours(value)]
@@ -190,15 +193,13 @@ class Lock:
     """The beginning of the rules that are its scripts."""
     keeps_readers_out: ClassVar = True
     """While it waits, no others begin to share the lock."""
-    renewals: ClassVar = 0
-    """How often any lock was renewed."""
 
     def __init__(self, client: Client, names: list[bytes], options: Json) -> None:
         options = client.options | client.read(options)
         self.client, self.rules = client, client.rules
-        self.names, whole = names, self.rules.behind_prefix(client.prefix, names)
+        self.names = names
         self.name = b", ".join(client.prefix + name for name in names)
-        self.keys = [self.rules.key(name) for name in whole]
+        self.keys = [self.rules.key(client.prefix + name) for name in names]
         self.slot: int | None = None
         self.label = options.get("label", "")
         self.ttl_s = options.get("ttl_ms", 10_000) / 1000
@@ -207,7 +208,7 @@ class Lock:
         self.at_least_s = options.get("at_least_ms", 0) / 1000
         self.margin_s = options.get("margin_ms", 0) / 1000
         self.is_renewed = options.get("auto_renew", True)
-        self.keep_ms = int(options.get("fence_ttl_ms", max(3_600_000, 2000 * self.ttl_s)))
+        self.keep_ms = int(options.get("fence_ttl_ms", max(3_600_000, 2000 * max(self.ttl_s, self.at_least_s))))
         self.node_timeout_s = options.get("node_timeout_ms", min(max(self.ttl_s * 250, 50), 500)) / 1000
         self.nodes = client.nodes
         self.line = b", ".join(names)
@@ -310,7 +311,7 @@ class Lock:
             return False
         refused = any(answer.startswith(("WRONGPASS", "NOAUTH")) for answer in said.values())
         code = "forbidden" if refused else "unavailable"
-        raise LockError(code, self.name, nodes=said if self.rules.votes else {})
+        raise LockError(code, self.name, nodes=said)
 
     def begin(self, start: float, fence: int) -> None:
         """A hold begins, with an attempt that began at this instant."""
@@ -323,13 +324,11 @@ class Lock:
 
     def renew(self, ended: threading.Event) -> None:
         """Extends the lock again and again, until this hold has ended."""
-        while not ended.wait(self.rules.renewal_s(self.ttl_s, self.margin_s)) and self.remaining_s:
+        while not ended.wait((self.ttl_s - self.margin_s) / 3) and self.remaining_s:
             is_extended, answers = self.prolong(ended)
             if ended.is_set():
                 return
-            if is_extended:
-                Lock.renewals += 1
-            elif reason := self.loss(answers):
+            if not is_extended and (reason := self.loss(answers)):
                 with contextlib.suppress(LockError):
                     self.lose(reason)
 
@@ -343,7 +342,7 @@ class Lock:
         if not ended.is_set():
             self.is_unanswered = not is_extended
             if is_extended:
-                self.hold_from(start, self.rules.extended_margin(self.rules.valid_margin(self.margin_s)))
+                self.hold_from(start, self.rules.valid_margin(self.margin_s))
         return is_extended, answers
 
     def clean_up(self, silent: list[Node]) -> None:
@@ -368,7 +367,7 @@ class Lock:
         """Waits for the lock; `None` is for ever. A cancelled call does not acquire it."""
         if self.remaining_s:
             if self.rules.one_holder:
-                raise LockError("already_held", self.name)
+                raise LockError("already_held", self.name, message="it is held; make a lock for each use: `lock(name)`")
             return True
         last = time.monotonic() + (1e9 if timeout_s is None else timeout_s) + self.rules.late_s
         line = self.client.lines[self.line]
@@ -538,7 +537,7 @@ class SetnxLock(Lock):
     def __init__(self, client: Client, names: list[bytes], options: Json) -> None:
         super().__init__(client, names, options)
         self.is_renewed = False
-        if len(self.nodes) > 1 and not self.rules.many_nodes:
+        if len(self.nodes) > 1:
             raise LockError("invalid_argument", self.name, message="the protocol setnx is for one node")
 
     def ask(self, script: str, *words: Word) -> Future[Answer]:
@@ -581,8 +580,7 @@ class SetnxLock(Lock):
 
     def extend(self, ttl_s: float | None) -> None:
         """Refuses: there is no extension."""
-        if not self.rules.extends_setnx:
-            raise LockError("invalid_argument", self.name, message="extend is not available with protocol setnx")
+        raise LockError("invalid_argument", self.name, message="extend is not available with protocol setnx")
 
     def release(self) -> None:
         """Releases the lock; a second release does nothing."""

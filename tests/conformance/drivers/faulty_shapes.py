@@ -16,6 +16,8 @@ BACKSTOP_S = 4.0
 """The longest pause between two attempts of a waiter. An attempt that is denied runs two scripts."""
 
 
+NAMES_MOST = 16
+
 HOARD_S = 0.3
 """How long a waiter that hoards keeps a name before it asks for the next one, if that one is free."""
 
@@ -50,10 +52,7 @@ class Several(Watching, Restoring):
         self.given = given
         self.hoard: dict[bytes, Lock] = {}
         """The names that it has although it has not all of them."""
-        if len(names) == 1:
-            self.keys = [b"several: " + self.keys[0]]
-        if not self.rules.least_of_all:
-            self.at_least_s = 0
+        self.at_least_s = 0
 
     def is_locked(self) -> bool:
         """Whether anybody holds one of its names."""
@@ -91,10 +90,10 @@ class Several(Watching, Restoring):
 
 def several(client: Client, given: list[bytes], options: Json) -> Lock:
     """Makes a lock of several names."""
-    names = client.rules.names(given)
-    if len(names) > client.rules.names_most:
+    names = sorted(set(given))
+    if len(names) > NAMES_MOST:
         raise LockError("invalid_argument", None, message=f"names are {len(names)}", option="names")
-    if len(names) == 1 and client.rules.one_is_plain:
+    if len(names) == 1:
         return Lock(client, names, options)
     return Several(client, names, given, options)
 
@@ -110,7 +109,7 @@ def slot_key(name: bytes, slot: int) -> bytes:
 
 def keys_of_slots(client: Client, name: bytes, permits: int) -> list[bytes]:
     """The key of each slot."""
-    return [client.rules.slot_key(client.prefix, name, slot, permits) for slot in range(permits)]
+    return [slot_key(client.prefix + name, slot) for slot in range(permits)]
 
 
 def line_of(name: bytes, permits: int) -> bytes:
@@ -170,7 +169,7 @@ def view_of_slots(client: Client, name: bytes, permits: int) -> list[Json]:
     """What the nodes show of each slot of a semaphore."""
     waiting, keys, views = client.waiting[line_of(name, permits)], keys_of_slots(client, name, permits), []
     for slot in range(permits):
-        view = client.view(name, keys[client.rules.shown_slot(slot)])
+        view = client.view(name, keys[slot])
         left = [node.start("PTTL", keys[slot]).result() for node in client.nodes]
         views.append(
             {**view, "slot": slot, "waiting": waiting, "ttl_left_ms": max(ms for ms in left if isinstance(ms, int))}
@@ -184,7 +183,7 @@ class Election:
     def __init__(self, client: Client, name: bytes, options: Json) -> None:
         self.client, self.name, self.rules = client, name, client.rules
         self.lock = Lock(client, [name], options)
-        self.lock.is_renewed = self.lock.is_renewed or self.rules.renews_terms
+        self.lock.is_renewed = True
         self.terms: list[Json] = []
         self.stopped = threading.Event()
         self.stops = threading.Event()
@@ -199,7 +198,7 @@ class Election:
 
     def run(self, *, lingers: bool, detaches: bool) -> Json:
         """Campaigns, and leads until its body has returned or failed."""
-        while not self.stops.is_set() and self.lock.acquire(self.rules.campaign_s(self.lock.timeout_s), self.stops):
+        while not self.stops.is_set() and self.lock.acquire(self.rules.campaign_s, self.stops):
             if self.stops.is_set():
                 break
             how = self.lead(lingers=lingers, detaches=detaches)
@@ -209,10 +208,8 @@ class Election:
                 self.lock.release()
             if how == "returned":
                 return {"result": number}
-            if how == "failed" and self.rules.tells_failure:
+            if how == "failed":
                 return {"failed": True}
-            if how == "failed" or not self.rules.campaigns_again:
-                break
         return {"result": None}
 
     def lead(self, *, lingers: bool, detaches: bool) -> str:
@@ -220,7 +217,7 @@ class Election:
         self.end, how = Future(), "cut"
         self.terms.append({"fence": self.lock.fence, "began_ns": now_ns(), "over_ns": None, "how": None})
         if detaches:
-            self.terms[-1]["detach"] = None if self.rules.detaches_term else "invalid_argument"
+            self.terms[-1]["detach"] = "invalid_argument"
         while self.lock.remaining_s and not self.stops.is_set() and not self.end.done():
             time.sleep(POLL_S)
         if self.end.done():
@@ -238,7 +235,4 @@ class Election:
         view = self.client.inspect(self.name)
         if view["state"] != "held":
             return None
-        return {
-            "label": view["label"] or None,
-            "term": view["fence"] if self.rules.shows_term(len(self.client.nodes)) else None,
-        }
+        return {"label": view["label"] or None, "term": view["fence"] if len(self.client.nodes) == 1 else None}
