@@ -176,19 +176,6 @@ def test_whoever_frees_the_last_name_wakes_the_waiter(
 
 
 @every_face
-def test_a_crashed_holder_blocks_for_one_ttl(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    names = several(name)
-    holder = drivers.start(face).client(nodes.urls).lock_all(names, ttl_ms=SHORT_TTL_MS)
-    waiter = drivers.start("rust").client(nodes.urls).lock_all(names[1:])
-    fence = holder.acquire()["fence"]
-    waiting = waiter.start_acquire()
-    killed_ns = holder.driver.kill()
-    won = waiting.result()
-    assert won["fence"] > fence
-    assert won["return_ns"] - killed_ns <= (SHORT_TTL_MS + SLACK_MS) * 1e6
-
-
-@every_face
 def test_waiting_costs_next_to_nothing(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     """Twenty waiters of a process ask as rarely as one, and the order of their names does not matter."""
     names = several(name)

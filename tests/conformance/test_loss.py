@@ -10,7 +10,7 @@ import pytest
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Lock, LockError
 from conformance.history import SLACK_MS, History
-from conformance.story import connect_to_all
+from conformance.story import connect_to_all, several
 from support.clock import until
 from support.servers import Cluster
 
@@ -42,9 +42,14 @@ def ended(lock: Lock) -> str | None:
 
 
 @every_face
-def test_crashed_holder_blocks_for_one_ttl(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    holder = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=SHORT_TTL_MS)
-    waiter = drivers.start("rust").client(nodes.urls).lock(name)
+@pytest.mark.parametrize("shape", ["lock", "several", "reader"])
+def test_crashed_holder_blocks_for_one_ttl(drivers: Drivers, nodes: Cluster, shape: str, face: str, name: str) -> None:
+    client, others = (drivers.start(each).client(nodes.urls) for each in (face, "rust"))
+    if shape == "several":
+        holder = client.lock_all(several(name), ttl_ms=SHORT_TTL_MS)
+        waiter = others.lock_all(several(name)[1:])
+    else:
+        holder, waiter = client.lock(name, ttl_ms=SHORT_TTL_MS, shared=shape == "reader"), others.lock(name)
     fence = holder.acquire()["fence"]
     waiting = waiter.start_acquire()
     killed_ns = holder.driver.kill()
@@ -54,8 +59,9 @@ def test_crashed_holder_blocks_for_one_ttl(drivers: Drivers, nodes: Cluster, fac
 
 
 @every_face
-def test_held_locks_are_renewed(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=RENEWED_TTL_MS)
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
+def test_held_locks_are_renewed(drivers: Drivers, nodes: Cluster, shared: bool, face: str, name: str) -> None:
+    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=RENEWED_TTL_MS, shared=shared)
     won = lock.acquire()
     first_end_ns = won["read_ns"] + won["remaining_ms"] * 1e6
 
@@ -67,6 +73,7 @@ def test_held_locks_are_renewed(drivers: Drivers, nodes: Cluster, face: str, nam
     until(is_over, "the first lease is over")
     lock.check()
     lock.release()
+    until(lambda: not nodes.has(name), "nothing is left")
 
 
 @every_face

@@ -246,18 +246,6 @@ def test_a_dead_reader_ends_though_others_are_renewed(drivers: Drivers, nodes: C
 
 
 @every_face
-def test_a_crashed_reader_blocks_for_one_ttl(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    reader = drivers.start(face).client(nodes.urls).lock(name, shared=True, ttl_ms=SHORT_TTL_MS)
-    writer = drivers.start("rust").client(nodes.urls).lock(name)
-    fence = reader.acquire()["fence"]
-    waiting = writer.start_acquire()
-    killed_ns = reader.driver.kill()
-    won = waiting.result()
-    assert won["fence"] > fence
-    assert won["return_ns"] - killed_ns <= (SHORT_TTL_MS + SLACK_MS) * 1e6
-
-
-@every_face
 @pytest.mark.parametrize("by_ms", [-HOUR_MS, HOUR_MS], ids=["behind", "ahead"])
 def test_readers_keep_their_time_on_a_server_with_another_clock(
     drivers: Drivers, nodes: Cluster, face: str, by_ms: int, name: str
@@ -348,23 +336,6 @@ def test_a_writer_that_gives_up_lets_readers_in(drivers: Drivers, nodes: Cluster
     assert joining.result()["acquired"]
     for each in (reader, late):
         each.release()
-    until(lambda: not nodes.has(name), "nothing is left")
-
-
-@every_face
-def test_a_reader_is_renewed(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    reader = drivers.start(face).client(nodes.urls).lock(name, shared=True, ttl_ms=RENEWED_TTL_MS)
-    won = reader.acquire()
-    first_end_ns = won["read_ns"] + won["remaining_ms"] * 1e6
-
-    def is_over() -> bool:
-        state = reader.state()
-        assert state["held"]
-        return bool(state["read_ns"] > first_end_ns)
-
-    until(is_over, "the first lease is over")
-    reader.check()
-    reader.release()
     until(lambda: not nodes.has(name), "nothing is left")
 
 
