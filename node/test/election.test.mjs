@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { getEventListeners, once } from "node:events";
 import { test } from "node:test";
 import { setImmediate } from "node:timers/promises";
-import { Lock, LockForbidden, LockInvalidArgument, LockLost, LockUnavailable, Redlock } from "redlock-rs";
+import { Lock, LockForbidden, LockInvalidArgument, LockUnavailable, Redlock } from "redlock-rs";
 import { lose, MemoryServer } from "redlock-rs/testing";
 import { ends, start } from "./programs.mjs";
 import { failure, fresh, serve, until } from "./servers.mjs";
@@ -49,26 +49,6 @@ test("a body that throws resigns, and its error is thrown", async () => {
     assert.equal(await failure(() => candidate.run(body)), error);
     await until(async () => !(await exists(name)));
   }
-});
-
-test("a loss aborts the signal, and the candidate campaigns again once the body has settled", async () => {
-  const name = fresh();
-  const candidate = redlock.election(name);
-  const terms = [];
-  let settled = false;
-  const result = await candidate.run(async (signal, lock) => {
-    terms.push(lock.fence);
-    if (terms.length > 1) return settled;
-    lose(lock, "taken");
-    assert.ok(signal.reason instanceof LockLost);
-    assert.deepEqual([signal.reason.reason, signal.reason.lockName], ["taken", name]);
-    await until(async () => !(await exists(name)));
-    settled = true;
-    return "ignored";
-  });
-  assert.equal(result, true);
-  assert.equal(terms.length, 2);
-  assert.ok(terms[1] > terms[0]);
 });
 
 test("the loss that a body throws is the end of its term, and other errors are not", async () => {
