@@ -5,6 +5,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 from conformance.covering import covering
@@ -16,8 +17,17 @@ from redlock import asyncio as aio
 
 pytest_plugins = ["support.left_out"]
 
-Start = Callable[..., "subprocess.Popen[str]"]
+
+class Program(subprocess.Popen[str]):
+    """A program with pipes."""
+
+    stdin: IO[str]
+    stdout: IO[str]
+
+
+Start = Callable[..., Program]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Output = Callable[..., str]
 
 PYTHONPATH = os.pathsep.join([str(Path(__file__).parent), str(TESTS)])
 """Where programs find the modules beside these tests, and those that all tests share."""
@@ -91,12 +101,12 @@ def start(server: Server, name: str) -> Iterator[Start]:
 
     What comes `first` runs before all else.
     """
-    started: list[subprocess.Popen[str]] = []
+    started: list[Program] = []
 
-    def start(program: str, *options: str, nodes: Nodes | None = None, first: str = "") -> "subprocess.Popen[str]":
+    def start(program: str, *options: str, nodes: Nodes | None = None, first: str = "") -> Program:
         urls = [server.url] if nodes is None else nodes.urls
         prelude = f"{first}\nimport redlock\nfrom support.clock import until\nname = {name!r}\nurls = {urls!r}\n"
-        process = subprocess.Popen(
+        process = Program(
             # Newer interpreters doubt each fork beside a thread; here that is what is tested.
             [
                 sys.executable,
@@ -135,3 +145,15 @@ def run(start: Start) -> Run:
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     return run
+
+
+@pytest.fixture
+def output(run: Run) -> Output:
+    """Runs such a program to its end, and fails unless that is a good one; what it prints comes back."""
+
+    def output(program: str, *options: str, nodes: Nodes | None = None, first: str = "") -> str:
+        done = run(program, *options, nodes=nodes, first=first)
+        assert (done.stderr, done.returncode) == ("", 0), done.stdout
+        return done.stdout
+
+    return output

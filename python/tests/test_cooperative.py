@@ -343,7 +343,6 @@ except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
     process = start(program, first=PATCH["gevent"])
-    assert process.stdout is not None
     assert process.stdout.readline() == "waits\n"
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "interrupted\n"

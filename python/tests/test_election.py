@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import pytest
-from conftest import Run, Start
+from conftest import Output, Start
 from server import LIMIT, Server
 from support.clock import until
 from test_asyncio import eventually
@@ -183,7 +183,6 @@ except KeyboardInterrupt:
     print(client.inspect(name).state, flush=True)
 """
     process = start(program)
-    assert process.stdout is not None
     assert process.stdout.readline() == "leads\n"
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "free\n"
@@ -199,7 +198,6 @@ print(election.run(lambda lock: "leads"), flush=True)
 """
     with client.lock(name):
         process = start(program)
-        assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
         until(lambda: client.inspect(name).waiting)
         process.send_signal(signal.SIGTERM)
@@ -220,7 +218,6 @@ async def lead(lock):
 print(asyncio.run(election.run(lead)), flush=True)
 """
     process = start(program)
-    assert process.stdout is not None
     assert process.stdout.readline() == "leads\n"
     process.send_signal(signal.SIGTERM)
     assert process.stdout.readline() == "None\n"
@@ -228,7 +225,7 @@ print(asyncio.run(election.run(lead)), flush=True)
     assert not server.has(name)
 
 
-def test_a_forked_child_has_an_election_of_its_own(run: Run, server: Server, name: str) -> None:
+def test_a_forked_child_has_an_election_of_its_own(output: Output, server: Server, name: str) -> None:
     program = """
 import os, sys, threading
 election = client.election(name)
@@ -259,8 +256,7 @@ print(election.run(lead), flush=True)
 if election.stopped:
     os._exit(7)
 """
-    done = run(program)
-    assert (done.stdout, done.stderr, done.returncode) == ("child\nparent 7 False\n", "", 0)
+    assert output(program) == "child\nparent 7 False\n"
     assert not server.has(name)
 
 

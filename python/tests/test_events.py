@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Run
+from conftest import Output, Run
 from server import LIMIT
 from support.clock import until
 from test_cooperative import NAMES, PATCH
@@ -256,9 +256,8 @@ print("logging" in sys.modules)
     assert done.stdout == "False\nTrue\n"
 
 
-def test_a_program_that_does_not_configure_logging_prints_nothing(run: Run) -> None:
-    done = run(LOSE + "lose_one(name)")
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+def test_a_program_that_does_not_configure_logging_prints_nothing(output: Output) -> None:
+    assert output(LOSE + "lose_one(name)") == ""
 
 
 CONFIGURATION = """
@@ -327,11 +326,10 @@ for number in range(50):
     assert done.returncode == 0
 
 
-def test_a_file_gets_what_happened_before_it_was_closed(run: Run, name: str, tmp_path: Path) -> None:
+def test_a_file_gets_what_happened_before_it_was_closed(output: Output, name: str, tmp_path: Path) -> None:
     path = tmp_path / "log"
     # The import of `redlock` is earlier than that of `logging`, which closes its files later then.
-    done = run(LOSE + f"logging.basicConfig(filename={str(path)!r}, filemode='w')\nlose_one(name)")
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert output(LOSE + f"logging.basicConfig(filename={str(path)!r}, filemode='w')\nlose_one(name)") == ""
     assert line(name).rpartition("WARNING ")[2] in path.read_text()
 
 
@@ -363,7 +361,7 @@ class Blocks(logging.StreamHandler):
 
 @pytest.mark.parametrize("where", BLOCKS)
 @pytest.mark.parametrize("when", ["before the end", "at the end"])
-def test_a_handler_that_blocks_for_ever_does_not_hang_the_end(run: Run, where: str, when: str) -> None:
+def test_a_handler_that_blocks_for_ever_does_not_hang_the_end(output: Output, where: str, when: str) -> None:
     program = f"""
 import threading
 entered = threading.Event()
@@ -381,8 +379,7 @@ if {when == "before the end"}:
 with client.lock(name):
     print("held")
 """
-    done = run(LOSE + program)
-    assert (done.stdout, done.stderr, done.returncode) == ("held\n", "", 0)
+    assert output(LOSE + program) == "held\n"
 
 
 def test_a_handler_that_raises_at_the_end(run: Run) -> None:
@@ -418,7 +415,7 @@ threading.Thread.start = refuse
     assert done.returncode == 0
 
 
-def test_without_a_descriptor_locks_work(run: Run) -> None:
+def test_without_a_descriptor_locks_work(output: Output) -> None:
     program = """
 from redlock import _events
 # A later client finds one.
@@ -436,8 +433,7 @@ given, _native.Events = _native.Events, Refuses
 redlock.Redlock("memory://none")
 _native.Events = given
 """
-    done = run(program + "with client.lock(name): print('held')", first=first)
-    assert (done.stdout, done.stderr, done.returncode) == ("held\n", "", 0)
+    assert output(program + "with client.lock(name): print('held')", first=first) == "held\n"
 
 
 # --- forks ---
@@ -501,7 +497,7 @@ with multiprocessing.get_context("fork").Pool(3, maxtasksperchild=4) as pool:
     assert done.returncode == 0
 
 
-def test_a_fork_waits_for_the_handler_that_runs(run: Run) -> None:
+def test_a_fork_waits_for_the_handler_that_runs(output: Output) -> None:
     program = """
 import os, threading, time
 from redlock import _events
@@ -537,11 +533,10 @@ for _ in range(100):
 over.set()
 worker.join()
 """
-    done = run(LOSE + program)
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert output(LOSE + program) == ""
 
 
-def test_a_fork_does_not_wait_for_a_handler_that_blocks_for_ever(run: Run) -> None:
+def test_a_fork_does_not_wait_for_a_handler_that_blocks_for_ever(output: Output) -> None:
     program = """
 import os, threading
 entered = threading.Event()
@@ -562,8 +557,7 @@ for _ in range(50):
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 """
-    done = run(LOSE + program)
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert output(LOSE + program) == ""
 
 
 def test_a_handler_may_fork(run: Run, name: str) -> None:

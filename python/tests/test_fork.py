@@ -3,7 +3,7 @@
 from textwrap import indent
 
 import pytest
-from conftest import Run, Start
+from conftest import Output, Run, Start
 from server import LIMIT, Nodes, Server
 from support.clock import until
 
@@ -21,7 +21,7 @@ print("parent")
 
 
 @pytest.mark.parametrize("way", EXITS)
-def test_the_child_does_not_hold_and_works_anew(run: Run, server: Server, name: str, way: str) -> None:
+def test_the_child_does_not_hold_and_works_anew(output: Output, server: Server, name: str, way: str) -> None:
     program = f"""
 import os, sys
 lock = client.lock(name)
@@ -44,8 +44,7 @@ if pid == 0:
         other.check()
     {EXITS[way]}
 """
-    done = run(program, "-W", "error::ResourceWarning")
-    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+    assert output(program, "-W", "error::ResourceWarning") == "parent\n"
     assert not server.has(name)
 
 
@@ -76,8 +75,6 @@ lock.extend()
 lock.release()
 """
     process = start(program)
-    assert process.stdin is not None
-    assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     opened = connections() - before
     print(file=process.stdin, flush=True)
@@ -87,7 +84,7 @@ lock.release()
     assert not server.has(name)
 
 
-def test_a_child_can_acquire_what_it_inherits(run: Run) -> None:
+def test_a_child_can_acquire_what_it_inherits(output: Output) -> None:
     program = """
 import os, sys, threading
 lock = client.lock(name)
@@ -108,8 +105,7 @@ if pid == 0:
 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 lock.acquire()
 """
-    done = run(program + PARENT)
-    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+    assert output(program + PARENT) == "parent\n"
 
 
 def test_parent_and_children_never_have_the_same_token(run: Run, nodes: Nodes, name: str) -> None:
@@ -136,7 +132,7 @@ os._exit(0)
         assert len(set(tokens)) == len(tokens) > 0
 
 
-def test_a_fork_while_a_thread_sets_a_callback(run: Run) -> None:
+def test_a_fork_while_a_thread_sets_a_callback(output: Output) -> None:
     program = """
 import os, sys, threading
 from redlock import _losses
@@ -159,11 +155,10 @@ if pid == 0:
 forked.set()
 thread.join()
 """
-    done = run(program + PARENT)
-    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+    assert output(program + PARENT) == "parent\n"
 
 
-def test_a_child_watches_nothing_on_the_parents_queue(run: Run) -> None:
+def test_a_child_watches_nothing_on_the_parents_queue(output: Output) -> None:
     program = """
 import os
 from redlock import _native
@@ -175,11 +170,10 @@ if pid == 0:
 assert queue.watch(lock) > 0
 lock.acquire()
 """
-    done = run(program + PARENT)
-    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+    assert output(program + PARENT) == "parent\n"
 
 
-def test_a_child_leaves_the_parents_wake_up_alone(run: Run) -> None:
+def test_a_child_leaves_the_parents_wake_up_alone(output: Output) -> None:
     program = """
 import os, select
 from redlock import _native
@@ -196,11 +190,10 @@ assert [abs(ready) for ready in queue.drain()] == [number]
 assert not select.select([queue], [], [], 0)[0]
 assert queue.take(number)
 """
-    done = run(program + PARENT)
-    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+    assert output(program + PARENT) == "parent\n"
 
 
-def test_asyncio_in_parent_and_child(run: Run) -> None:
+def test_asyncio_in_parent_and_child(output: Output) -> None:
     program = """
 import asyncio, os, sys
 from redlock import asyncio as aio
@@ -228,12 +221,11 @@ if pid == 0:
 loop.run_until_complete(use(name + "-b"))
 loop.close()
 """
-    done = run(program + PARENT + after)
-    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+    assert output(program + PARENT + after) == "parent\n"
 
 
 @pytest.mark.parametrize("forks", [25, pytest.param(100, marks=pytest.mark.test_all("it is more of the same"))])
-def test_many_forks_at_any_moment(run: Run, nodes: Nodes, name: str, forks: int) -> None:
+def test_many_forks_at_any_moment(output: Output, nodes: Nodes, name: str, forks: int) -> None:
     program = """
 import children, os, sys
 busy = children.Busy(urls, name)
@@ -248,8 +240,7 @@ for number in range(forks):
 busy.end()
 print("parent")
 """
-    done = run(f"forks = {forks}\n{program}", "-W", "error::ResourceWarning", nodes=nodes)
-    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+    assert output(f"forks = {forks}\n{program}", "-W", "error::ResourceWarning", nodes=nodes) == "parent\n"
     keys = [f"{name}-{which}" for which in ("held-0", "held-89", "busy", "loop", "child")]
     until(lambda: not any(nodes.having(key) for key in keys))
 
@@ -281,7 +272,7 @@ signal.pause()
     until(lambda: not nodes.having(f"{name}-child"))
 
 
-def test_a_child_leaves_a_lock_of_the_older_protocol_alone(run: Run, server: Server, name: str) -> None:
+def test_a_child_leaves_a_lock_of_the_older_protocol_alone(output: Output, server: Server, name: str) -> None:
     program = """
 import os
 lock = client.lock(name, protocol="setnx", ttl=60)
@@ -299,6 +290,5 @@ with lock:
     assert client.inspect(name).state == "foreign"
 print("parent")
 """
-    done = run(program)
-    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+    assert output(program) == "parent\n"
     assert not server.has(name)

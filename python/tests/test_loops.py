@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from conftest import Run
+from conftest import Output
 from server import LIMIT, Nodes, Server
 from support.clock import until
 from test_asyncio import eventually
@@ -126,7 +126,7 @@ async def use_until_asleep(client: aio.Redlock, name: str) -> None:
 
 
 def test_one_call_after_the_other_leaves_the_background_asleep(
-    run: Run, one_and_five: dict[int, Nodes], factory: Factory
+    output: Output, one_and_five: dict[int, Nodes], factory: Factory
 ) -> None:
     # In a process of its own: other tests leave things to do.
     program = f"""
@@ -150,8 +150,7 @@ async def main():
 with asyncio.Runner(loop_factory=new_event_loop) as runner:
     runner.run(main())
 """
-    done = run(program, nodes=one_and_five[5])
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert output(program, nodes=one_and_five[5]) == ""
 
 
 async def test_a_lock_is_renewed_while_the_loop_that_watches_the_sockets_is_busy(
@@ -175,7 +174,7 @@ async def test_a_lock_is_renewed_while_the_loop_that_watches_the_sockets_is_busy
         assert server.has(name)
 
 
-def test_a_fork_while_the_loop_watches_the_sockets(run: Run, server: Server, name: str) -> None:
+def test_a_fork_while_the_loop_watches_the_sockets(output: Output, server: Server, name: str) -> None:
     program = f"""
 import asyncio, os
 from redlock import asyncio as aio
@@ -204,8 +203,7 @@ async def main():
 
 asyncio.run(main())
 """
-    done = run(program)
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert output(program) == ""
     assert not server.has(name)
 
 
@@ -327,7 +325,7 @@ until(lambda: not lock.held)
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("early", EARLY)
-def test_a_loop_that_is_closed_early(run: Run, early: str, loop: str) -> None:
+def test_a_loop_that_is_closed_early(output: Output, early: str, loop: str) -> None:
     program = f"""
 import asyncio, gc, warnings
 import {loop}
@@ -343,8 +341,7 @@ until(lambda: all(node.state == "free" for node in client.inspect(name).nodes), 
 with client.lock(name, timeout=5):
     pass
 """
-    done = run(program, "-W", "error::ResourceWarning")
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert output(program, "-W", "error::ResourceWarning") == ""
 
 
 async def test_thousands_are_cancelled_at_once(aclient: aio.Redlock, server: Server, name: str) -> None:

@@ -171,7 +171,6 @@ except KeyboardInterrupt:
     print(lock.held, flush=True)
 """
     process = start(program)
-    assert process.stdout is not None
     assert process.stdout.readline() == "waits\n"
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)

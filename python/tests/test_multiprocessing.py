@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Run
+from conftest import Output, Run
 from server import LIMIT, SLACK, Nodes, Server
 from support.clock import until
 
@@ -78,7 +78,7 @@ print(child.exitcode)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_workers_of_a_pool(run: Run, nodes: Nodes, way: str) -> None:
+def test_workers_of_a_pool(output: Output, nodes: Nodes, way: str) -> None:
     program = f"""
 import children
 busy = children.Busy(urls, name)
@@ -92,11 +92,10 @@ for each in names:
 busy.end()
 print("parent")
 """
-    done = run(program, "-W", "error::ResourceWarning", nodes=nodes)
-    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+    assert output(program, "-W", "error::ResourceWarning", nodes=nodes) == "parent\n"
 
 
-def test_workers_of_an_executor(run: Run) -> None:
+def test_workers_of_an_executor(output: Output) -> None:
     program = """
 import children
 from concurrent.futures import ProcessPoolExecutor
@@ -107,11 +106,10 @@ for each in names:
     until(lambda: client.inspect(each).state == "free", limit_s=1)
 print("parent")
 """
-    done = run(program, "-W", "error::ResourceWarning")
-    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+    assert output(program, "-W", "error::ResourceWarning") == "parent\n"
 
 
-def test_workers_of_a_pool_of_billiard(run: Run) -> None:
+def test_workers_of_a_pool_of_billiard(output: Output) -> None:
     program = """
 import billiard.pool, children
 lock = client.lock(name + "-parent")
@@ -130,11 +128,10 @@ pool.join()
 for each in names:
     until(lambda: client.inspect(each).state == "free", limit_s=1)
 """
-    done = run(program + PARENT, "-W", "error::ResourceWarning")
-    assert (done.stdout, done.stderr, done.returncode) == ("ends\nparent\n", "", 0)
+    assert output(program + PARENT, "-W", "error::ResourceWarning") == "ends\nparent\n"
 
 
-def test_a_child_imports_nothing_of_what_makes_processes(run: Run) -> None:
+def test_a_child_imports_nothing_of_what_makes_processes(output: Output) -> None:
     program = """
 import os, sys
 pid = os.fork()
@@ -144,5 +141,4 @@ if pid == 0:
     sys.exit(any(module.startswith(("multiprocessing", "billiard")) for module in sys.modules))
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 """
-    done = run(program)
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert output(program) == ""

@@ -29,7 +29,6 @@ loop.close()
 
 def test_nobody_finds_it_free_while_python_is_frozen(start: Start, nodes: Nodes, name: str) -> None:
     process = start(FROZEN, nodes=nodes)
-    assert process.stdout is not None
     fences = process.stdout.readline()
     tries = 0
     with redlock.Redlock(nodes.urls, node_timeout=5) as others, ThreadPoolExecutor(1) as executor:
