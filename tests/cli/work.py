@@ -45,15 +45,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--forks", type=int, default=0, help="have so many children that do the same")
     parser.add_argument("--group", choices=["own", "session"], help="go to a process group or a session of its own")
     parser.add_argument("--hop", action="store_true", help="have a child that goes on in another process, all the time")
-    parser.add_argument("--child-group", action="store_true", help="let the children go to a session of their own")
     return parser.parse_args()
 
 
 def _fork(options: argparse.Namespace) -> None:
     for _ in range(options.forks):
         if os.fork() == 0:
-            if options.child_group:
-                os.setsid()
             return
 
 

@@ -14,19 +14,12 @@ SLACK_MS = 1000
 
 
 class Kind(StrEnum):
-    """The kind of event that a record is about."""
+    """The kind of event that a record of this suite is about."""
 
     ACQUIRE = "acquire"
     EXTEND = "extend"
     RELEASE = "release"
     LOST = "lost"
-    WRITE = "write"
-    READ = "read"
-    KEY = "key"
-    GRANTED = "granted"
-    LAPSE = "lapse"
-    OUTAGE = "outage"
-    STOPPED = "stopped"
 
 
 class History:

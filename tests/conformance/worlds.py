@@ -28,8 +28,6 @@ PATIENT = math.inf
 """The patience of a call without a timeout."""
 
 NEVER: Times = (math.inf, math.inf)
-LINGERING = 0.1
-"""How long the key of a lock may stay that has expired."""
 GRAIN = 0.005
 """The difference between the test's and the engine's readings of the clock."""
 
