@@ -100,19 +100,6 @@ def test_what_a_callback_raises_stops_nothing(
     assert hooked == [error]
 
 
-def test_a_decorators_callbacks_are_those_of_each_call(client: redlock.Redlock, name: str) -> None:
-    lost = threading.Event()
-    lock = client.lock(name, ttl=0.1, auto_renew=False)
-    lock.on_lost(lambda _: lost.set())
-
-    @lock
-    def work() -> None:
-        assert lost.wait(LIMIT)
-
-    with pytest.raises(redlock.LockLost):
-        work()
-
-
 def test_only_functions(client: redlock.Redlock) -> None:
     async def coroutine(_: redlock.LockLost) -> None: ...
 
