@@ -240,25 +240,6 @@ test("a lock of its own client fails at once in the function, those of another c
   assert.equal(error.cause.message, OWN);
 });
 
-test("the function does not run in the context of a caller", async () => {
-  const login = await user();
-  const program = run(`
-    import { AsyncLocalStorage } from "node:async_hooks";
-    import { Redlock } from "redlock-rs";
-    const storage = new AsyncLocalStorage();
-    await storage.run("a caller", async () => {
-      const credentials = () => {
-        console.log(storage.getStore());
-        return ${JSON.stringify(login)};
-      };
-      const client = new Redlock(${JSON.stringify(server.url)}, { credentials });
-      await (await client.lock("context").acquire()).release();
-      console.log(storage.getStore());
-    });
-  `);
-  assert.equal((await ends(program)).output, "undefined\na caller\n");
-});
-
 test("wrong values are refused before anything is sent", async () => {
   for (const [credentials, type] of [
     [{ username: "user", password: "S3CR3T" }, "an object"],

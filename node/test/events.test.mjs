@@ -1,6 +1,5 @@
 // What the engine tells operators: channels, and warnings of the process.
 import assert from "node:assert/strict";
-import { AsyncLocalStorage } from "node:async_hooks";
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { createRequire } from "node:module";
 import { test } from "node:test";
@@ -250,19 +249,6 @@ test("a subscriber that ends the process does not cost the others their events",
     4,
   );
   assert.equal(output, "one\ntwo\nthree\n");
-});
-
-test("a subscriber runs in no context of a call", async (t) => {
-  const storage = new AsyncLocalStorage();
-  const stores = [];
-  const listener = () => stores.push(storage.getStore());
-  subscribe("redlock:lock", listener);
-  t.after(() => unsubscribe("redlock:lock", listener));
-  await storage.run("a request", async () => {
-    lose(await redlock.lock(fresh()).acquire(), "taken");
-    await until(() => stores.length > 0);
-  });
-  assert.deepEqual(stores, [undefined]);
 });
 
 test("each thread hears of the whole process", async (t) => {
