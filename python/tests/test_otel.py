@@ -191,32 +191,6 @@ def test_a_lock_that_is_garbage_collected(traced: Traced, client: redlock.Redloc
     assert [each["end"] for each in traced.attributes("redlock.hold")] == ["abandoned", "released"]
 
 
-def test_decorators(traced: Traced, client: redlock.Redlock, name: str) -> None:
-    def name_of(user: str) -> str:
-        return f"{name}-{user}"
-
-    @client.locked(name_of, skip_if_held=True)
-    def work(user: str) -> str:
-        return user
-
-    @client.lock(name)
-    def plain(amount: int) -> int:
-        return amount
-
-    assert work("ada") == "ada"
-    with client.lock(f"{name}-bob"):
-        assert work("bob") is redlock.SKIPPED
-    assert plain(3) == 3
-    outcomes = [(each["name"], each["outcome"]) for each in traced.attributes("redlock.acquire")]
-    assert outcomes == [
-        (f"{name}-ada", "acquired"),
-        (f"{name}-bob", "acquired"),
-        (f"{name}-bob", "timeout"),
-        (name, "acquired"),
-    ]
-    assert len(traced.of("redlock.hold")) == 3
-
-
 def test_several_names_and_semaphores(traced: Traced, client: redlock.Redlock, name: str) -> None:
     with client.lock_all([f"{name}-b", f"{name}-a".encode()]), client.semaphore(name, 2):
         pass
