@@ -37,12 +37,13 @@ macro_rules! fields {
     }};
 }
 
-/// Writes structs whose fields are all public and written as they are.
+/// Writes structs whose fields are all public: each as it is, or as what is said of it.
 macro_rules! structs {
-    ($($type:ident { $($field:ident),+ })+) => {$(
+    ($($type:ident { $($field:ident $(: $value:expr)?),+ })+) => {$(
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let Self { $($field),+ } = self;
+                $($(let $field = $value;)?)+
                 fields!(serializer, stringify!($type), $($field: $field),+)
             }
         }
@@ -61,8 +62,13 @@ structs! {
     Diagnosis { node, findings }
     Finding { check, level, message }
     Leader { label, term }
+    LockView {
+        name, key, state, label, fence, since: since.map(since_1970).transpose().map_err(S::Error::custom)?,
+        ttl_left: seconds(*ttl_left), holders, quorum, waiting, slot, readers, labels, nodes
+    }
     Metric { name, kind, about, points }
     NodeAnswer { node, kind, answer }
+    Point { labels: labels.iter().map(|(label, value)| (label, value)).collect::<BTreeMap<_, _>>(), value }
     Stats { metrics }
 }
 
@@ -81,30 +87,6 @@ impl Serialize for AnswerKind {
             Self::Forbidden(code) => fields!(serializer, "AnswerKind", forbidden: code),
             Self::Quarantined(left) => fields!(serializer, "AnswerKind", quarantined: left.as_secs_f64()),
         }
-    }
-}
-
-impl Serialize for LockView {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let since = self.since.map(since_1970).transpose().map_err(S::Error::custom)?;
-        fields!(
-            serializer,
-            "LockView",
-            name: self.name,
-            key: self.key,
-            state: self.state,
-            label: self.label,
-            fence: self.fence,
-            since: since,
-            ttl_left: seconds(self.ttl_left),
-            holders: self.holders,
-            quorum: self.quorum,
-            waiting: self.waiting,
-            slot: self.slot,
-            readers: self.readers,
-            labels: self.labels,
-            nodes: self.nodes
-        )
     }
 }
 
@@ -145,13 +127,6 @@ impl Serialize for NodeView {
             labels: labels,
             error: error
         )
-    }
-}
-
-impl Serialize for Point {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let labels: BTreeMap<_, _> = self.labels.iter().map(|(label, value)| (label, value)).collect();
-        fields!(serializer, "Point", labels: labels, value: self.value)
     }
 }
 
