@@ -1,6 +1,7 @@
 //! The stable texts of values that have no content, and of those whose content is not shown.
 
-/// Makes the list of all values of an enum, the method that returns the text of each, and its `Display`, which writes it.
+/// Makes the method of an enum that returns the text of each value, and its `Display`, which writes it; with `all`, also the
+/// list of all values.
 macro_rules! texts {
     (
         $name:ident,
@@ -10,7 +11,12 @@ macro_rules! texts {
         impl $name {
             $(#[$of_all])*
             $shown const ALL: [Self; [$($value),+].len()] = [$(Self::$variant),+];
+        }
 
+        $crate::texts::texts! { $name: $(#[$of_text])* $shown $text: $($variant = $value),+ }
+    };
+    ($name:ident: $(#[$of_text:meta])* $shown:vis $text:ident: $($variant:ident = $value:literal),+ $(,)?) => {
+        impl $name {
             $(#[$of_text])*
             #[must_use]
             $shown const fn $text(self) -> &'static str {

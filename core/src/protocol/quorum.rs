@@ -2,12 +2,12 @@
 //! randomness. The rules are those of the Redis distributed-locks page ("The Redlock algorithm") with the fence that
 //! `docs/protocol.md` describes. Where they meet, a comment names the rule that a line implements.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::error::LostReason;
 use crate::protocol::token::Fingerprint;
 use crate::sys::clock::Moment;
+use crate::texts::texts;
 
 /// Returns ⌊n/2⌋ + 1: any two quorums share a node.
 pub(crate) fn quorum(nodes: usize) -> usize {
@@ -86,24 +86,10 @@ pub enum LockState {
     Unknown,
 }
 
-impl LockState {
+texts! {
+    LockState:
     /// Returns the stable text of this state: `free`, `held`, `shared`, `foreign` or `unknown`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Free => "free",
-            Self::Held => "held",
-            Self::Shared => "shared",
-            Self::Foreign => "foreign",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-impl fmt::Display for LockState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+    pub as_str: Free = "free", Held = "held", Shared = "shared", Foreign = "foreign", Unknown = "unknown",
 }
 
 /// Returns whose a lock is, and the nodes that have a key of its owner. If no quorum shows an owner, those are the

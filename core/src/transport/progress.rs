@@ -1,7 +1,8 @@
 //! The progress of one connect, so that the failure of one that takes too long names what it waited for.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::texts::texts;
 
 /// The phase of a connect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,33 +27,15 @@ pub(crate) enum Phase {
     SetUp,
 }
 
-impl Phase {
-    const ALL: [Self; 8] = [
-        Self::Login,
-        Self::Sentinels,
-        Self::Map,
-        Self::Certificates,
-        Self::Resolve,
-        Self::Open,
-        Self::Tls,
-        Self::SetUp,
-    ];
-}
-
-impl fmt::Display for Phase {
+texts! {
+    Phase,
+    pub(crate) all,
     /// Completes a sentence that begins with "no answer within 2s: ".
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Login => "no login was given",
-            Self::Sentinels => "no sentinel named the primary",
-            Self::Map => "no server of the cluster told its map",
-            Self::Certificates => "the certificate files were not read",
-            Self::Resolve => "its name was not resolved",
-            Self::Open => "the connection was not accepted",
-            Self::Tls => "the TLS handshake was not answered; if the server is without TLS, begin its address with redis, not rediss",
-            Self::SetUp => "the login or the set-up was not answered",
-        })
-    }
+    as_str: Login = "no login was given", Sentinels = "no sentinel named the primary",
+    Map = "no server of the cluster told its map", Certificates = "the certificate files were not read",
+    Resolve = "its name was not resolved", Open = "the connection was not accepted",
+    Tls = "the TLS handshake was not answered; if the server is without TLS, begin its address with redis, not rediss",
+    SetUp = "the login or the set-up was not answered",
 }
 
 /// The phase that a connect is in.
