@@ -106,23 +106,16 @@ impl Tracking {
     /// Records what `node` has reported.
     pub(crate) fn heard(&self, node: usize, event: NodeEvent<'_>) {
         let watched = self.0.lock();
-        match event {
-            NodeEvent::Changed(key) => {
-                for line in watched.keys.get(key).into_iter().flatten() {
-                    if let Some(entry) = watched.lines.get(line) {
-                        entry.changes.add(node);
-                    }
-                }
+        let (key, own) = match event {
+            NodeEvent::Changed(key) => (key, None),
+            NodeEvent::ChangedFor { key, line } => (key, Some(line)),
+            NodeEvent::Connected { may_differ: false } => return,
+            _ => return watched.lines.values().for_each(|entry| entry.changes.add(node)),
+        };
+        for line in watched.keys.get(key).into_iter().flatten().filter(|line| own != Some(&***line)) {
+            if let Some(entry) = watched.lines.get(line) {
+                entry.changes.add(node);
             }
-            NodeEvent::ChangedFor { key, line: own } => {
-                for line in watched.keys.get(key).into_iter().flatten().filter(|line| ***line != *own) {
-                    if let Some(entry) = watched.lines.get(line) {
-                        entry.changes.add(node);
-                    }
-                }
-            }
-            NodeEvent::Connected { may_differ: false } => {}
-            _ => watched.lines.values().for_each(|entry| entry.changes.add(node)),
         }
     }
 }
