@@ -13,16 +13,16 @@
 //!
 //! What may interrupt it: it cannot be interrupted, but has its own limit.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, ThreadId};
-use std::{fmt, mem};
 
 use tokio::sync::Notify;
 
+use crate::sys::followers::Followers;
 use crate::sys::future::notified_until;
-use crate::sys::mutex::Mutex;
 
 /// An end that others wait for. Once started, it stays so.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ pub(crate) struct Shutdown {
     thread: OnceLock<ThreadId>,
     pending_work: AtomicUsize,
     done: Notify,
-    listeners: Mutex<Vec<Weak<dyn OnShutdown>>>,
+    listeners: Followers<dyn OnShutdown>,
 }
 
 /// A listener with locks that no caller has taken, to be released when the process ends.
@@ -81,9 +81,7 @@ impl Shutdown {
 
     /// Registers `listener` for the end of the process.
     pub(crate) fn on_shutdown(&self, listener: Weak<dyn OnShutdown>) {
-        let mut listeners = self.listeners.lock();
-        listeners.retain(|listener| listener.strong_count() > 0);
-        listeners.push(listener);
+        self.listeners.add(listener);
     }
 
     /// Begins to end the process, from this thread. Returns false if that had begun.
@@ -92,8 +90,7 @@ impl Shutdown {
             return false;
         }
         self.ending.start();
-        let listeners = mem::take(&mut *self.listeners.lock());
-        listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener.drop_calls());
+        self.listeners.all().iter().for_each(|listener| listener.drop_calls());
         true
     }
 
