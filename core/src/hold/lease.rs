@@ -48,6 +48,7 @@ use crate::protocol::quorum::{self, NodeMask};
 use crate::protocol::request::{Action, Request};
 use crate::sys::clock::Moment;
 use crate::sys::future::notified_until;
+use crate::sys::on_drop::OnDrop;
 use crate::texts::opaque;
 
 /// The shortest ttl with which a key is put back on a node.
@@ -170,18 +171,6 @@ pub(crate) struct Extending {
     sets: bool,
     /// The larger fence that the nodes are to remember.
     floor: Option<u64>,
-}
-
-/// An extension that is under way, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Asking(Arc<Lease>);
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.asking -= 1;
-        self.0.tell_if_settled(&state);
-    }
 }
 
 opaque!(LossCallback);
@@ -612,24 +601,29 @@ impl Lease {
     }
 
     /// Counts an extension as under way, until what is returned is dropped.
-    pub(crate) fn begin_asking(self: &Arc<Self>) -> Asking {
+    pub(crate) fn begin_asking(self: &Arc<Self>) -> OnDrop<impl FnOnce() + Send + use<>> {
         self.state().asking += 1;
-        Asking(Arc::clone(self))
+        let lease = Arc::clone(self);
+        OnDrop::new(move || {
+            let mut state = lease.state();
+            state.asking -= 1;
+            lease.tell_if_settled(&state);
+        })
     }
 
-    /// Begins to restore the lock on `node`. Returns false if that is under way already.
-    pub(crate) fn begin_restoring(&self, node: usize) -> bool {
+    /// Begins to restore the lock on `node`, until what is returned is dropped. `None` if that is under way already.
+    pub(crate) fn begin_restoring(self: &Arc<Self>, node: usize) -> Option<OnDrop<impl FnOnce() + Send + use<>>> {
         let mut state = self.state();
-        let is_first = !state.restoring.contains(node);
+        if state.restoring.contains(node) {
+            return None;
+        }
         state.restoring = state.restoring.with(node);
-        is_first
-    }
-
-    /// Ends the restoring on `node`.
-    pub(crate) fn end_restoring(&self, node: usize) {
-        let mut state = self.state();
-        state.restoring = state.restoring.without(node);
-        self.tell_if_settled(&state);
+        let lease = Arc::clone(self);
+        Some(OnDrop::new(move || {
+            let mut state = lease.state();
+            state.restoring = state.restoring.without(node);
+            lease.tell_if_settled(&state);
+        }))
     }
 
     /// Notifies those who wait for what is under way about a lock that is not held any more.

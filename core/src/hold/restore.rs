@@ -38,7 +38,6 @@ use crate::net::round::Round;
 use crate::node::Connection;
 use crate::node::way::Eval;
 use crate::process::context::LockContext;
-use crate::process::schedule::Search;
 use crate::protocol::backoff;
 use crate::protocol::quorum::KeyVote;
 use crate::protocol::request::Reply;
@@ -85,7 +84,7 @@ pub(crate) fn make_up(lease: &Arc<Lease>) {
 /// connections report the new one.
 pub(crate) fn seek(context: &LockContext, node: usize) {
     let (process, set) = (Arc::clone(&context.process), Arc::clone(&context.set()));
-    let Some(search) = Search::begin(&process.schedule, &set.members, node) else { return };
+    let Some(search) = process.schedule.begin_search(&set.members, node) else { return };
     let run = Arc::clone(&process);
     process.background.spawn(async move {
         let _search = search;
@@ -101,42 +100,25 @@ pub(crate) fn seek(context: &LockContext, node: usize) {
 /// Puts the lock back on `node`, in the background, `within` this time or after the node's quarantine. It counts from
 /// the next round on.
 pub(crate) fn restore(lease: &Arc<Lease>, node: usize, within: Duration) {
-    let Some(restoring) = Restoring::begin(lease, node) else { return };
-    lease.context.process.background.spawn(async move {
-        let lease = &restoring.lease;
+    let Some(restoring) = lease.begin_restoring(node) else { return };
+    let (process, lease) = (Arc::clone(&lease.context.process), Arc::clone(lease));
+    process.background.spawn(async move {
+        let _restoring = restoring;
         let connections = lease.context.set().connections(&Handle::current());
         let mut pause = within.mul_f64(lease.context.process.random.unit());
-        while is_held_for(lease, &connections, pause).await {
+        while is_held_for(&lease, &connections, pause).await {
             match connections.members.health.why_not_counted(
                 node,
                 lease.context.spec.settings.restart_delay,
                 connections.clock.now(),
             ) {
-                None => return put_in_time(lease, &connections, node).await,
+                None => return put_in_time(&lease, &connections, node).await,
                 // It restarted a moment ago and may have forgotten another's lock.
                 Some(Failure::Quarantined(left)) => pause = left,
                 Some(_) => return,
             }
         }
     });
-}
-
-/// One restoring, until this is dropped.
-struct Restoring {
-    lease: Arc<Lease>,
-    node: usize,
-}
-
-impl Restoring {
-    fn begin(lease: &Arc<Lease>, node: usize) -> Option<Self> {
-        lease.begin_restoring(node).then(|| Self { lease: Arc::clone(lease), node })
-    }
-}
-
-impl Drop for Restoring {
-    fn drop(&mut self) {
-        self.lease.end_restoring(self.node);
-    }
 }
 
 /// Waits for `pause`, or until the lock is not held. Returns whether it still is.

@@ -57,6 +57,7 @@ use crate::sys::handover::Handover;
 use crate::sys::lifeline::Lifeline;
 use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
+use crate::sys::on_drop::OnDrop;
 use crate::sys::random::Random;
 use crate::sys::task::spawn;
 use crate::transport::failure::Failure;
@@ -626,12 +627,13 @@ impl Connections {
     }
 
     /// Counts a request to `node` until the returned value is dropped.
-    pub(crate) fn track_request(self: &Arc<Self>, node: usize) -> InFlight {
+    pub(crate) fn track_request(self: &Arc<Self>, node: usize) -> OnDrop<impl FnOnce() + Send + use<>> {
         if let Some(sentinels) = self.members.nodes[node].node.sentinels() {
             sentinels.used();
         }
         self.slots[node].record_request(self.clock.now());
-        InFlight { connections: Arc::clone(self), node }
+        let connections = Arc::clone(self);
+        OnDrop::new(move || _ = connections.slots[node].in_flight.fetch_sub(1, Ordering::Relaxed))
     }
 }
 
@@ -668,19 +670,6 @@ async fn mend(connections: Weak<Connections>, node: usize, clock: Clock) {
             return;
         }
         connections.start_connecting(node, false);
-    }
-}
-
-/// One request in flight.
-#[derive(Debug)]
-pub(crate) struct InFlight {
-    connections: Arc<Connections>,
-    node: usize,
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.connections.slots[self.node].in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

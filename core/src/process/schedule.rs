@@ -36,6 +36,7 @@ use crate::protocol::shape::Names;
 use crate::sys::clock::{Alarm, Moment};
 use crate::sys::log::{EndedSpan, log};
 use crate::sys::mutex::Mutex;
+use crate::sys::on_drop::OnDrop;
 
 /// A held lock, as the schedule sees it.
 pub(crate) trait Timed: fmt::Debug + Send + Sync {
@@ -170,28 +171,6 @@ impl Item {
     }
 }
 
-/// The search for one node, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Search {
-    schedule: Arc<Schedule>,
-    sought: (usize, usize),
-}
-
-impl Search {
-    /// Begins to seek `node` of `members`. `None` if it is sought already.
-    pub(crate) fn begin(schedule: &Arc<Schedule>, members: &Arc<Members>, node: usize) -> Option<Self> {
-        let sought = (Arc::as_ptr(members).addr(), node);
-        let is_first = schedule.sought.lock().insert(sought);
-        is_first.then(|| Self { schedule: Arc::clone(schedule), sought })
-    }
-}
-
-impl Drop for Search {
-    fn drop(&mut self) {
-        self.schedule.sought.lock().remove(&self.sought);
-    }
-}
-
 impl Schedule {
     pub(crate) fn new(environment: &Arc<Environment>) -> Self {
         let environment = Arc::clone(environment);
@@ -259,6 +238,17 @@ impl Schedule {
         let holds: Vec<OwnHold> = entries.map.values().filter_map(hold_of).collect();
         let needed = names.permits().map_or(1, |permits| permits as usize);
         if holds.len() < needed { None } else { holds.into_iter().max_by_key(|hold| hold.acquired) }
+    }
+
+    /// Begins to seek `node` of `members`, until what is returned is dropped. `None` if it is sought already.
+    pub(crate) fn begin_search(
+        self: &Arc<Self>,
+        members: &Arc<Members>,
+        node: usize,
+    ) -> Option<OnDrop<impl FnOnce() + Send + use<>>> {
+        let (schedule, sought) = (Arc::clone(self), (Arc::as_ptr(members).addr(), node));
+        let is_first = self.sought.lock().insert(sought);
+        is_first.then(|| OnDrop::new(move || _ = schedule.sought.lock().remove(&sought)))
     }
 
     /// Whether any lock is held on `members`.

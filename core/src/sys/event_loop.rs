@@ -27,6 +27,7 @@ use slab::Slab;
 
 use crate::sys::descriptor::{self, RawFd};
 use crate::sys::mutex::Mutex;
+use crate::sys::on_drop::OnDrop;
 use crate::texts::opaque;
 
 /// The number of sockets that one turn looks at. The others wait for the next one.
@@ -130,7 +131,13 @@ impl EventLoop {
     /// Runs `body` as a part of this loop, and then the tasks that were woken. Called on the loop's thread, and not inside
     /// itself.
     pub(crate) fn enter<T>(self: &Arc<Self>, body: impl FnOnce() -> T) -> T {
-        let _entered = Entered::new(self);
+        let before = ENTERED.replace(Some(Arc::clone(self)));
+        debug_assert!(before.is_none(), "a thread is in one loop at a time");
+        let _entered = OnDrop::new(|| {
+            IS_TURNING.set(false);
+            let left = ENTERED.take();
+            drop(left);
+        });
         let output = body();
         while let Some(task) = { self.woken.lock().pop_front() } {
             task.resume();
@@ -177,25 +184,6 @@ impl EventLoop {
         for reader in readers {
             reader.give_back();
         }
-    }
-}
-
-/// A thread's stay in its loop, which ends with it, also at a panic.
-struct Entered;
-
-impl Entered {
-    fn new(event_loop: &Arc<EventLoop>) -> Self {
-        let before = ENTERED.replace(Some(Arc::clone(event_loop)));
-        debug_assert!(before.is_none(), "a thread is in one loop at a time");
-        Self
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        IS_TURNING.set(false);
-        let left = ENTERED.take();
-        drop(left);
     }
 }
 

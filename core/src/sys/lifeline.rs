@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use crate::sys::on_drop::OnDrop;
 use crate::sys::task::spawn;
 
 /// A task that ends with its runtime, and its flag. Dropping it ends the task.
@@ -18,17 +19,12 @@ pub(crate) struct Lifeline {
 impl Lifeline {
     /// Begins to watch `runtime`, and calls `ended` after the task has ended, on whatever thread ends it.
     pub(crate) fn watch(runtime: &Handle, ended: impl FnOnce() + Send + 'static) -> Self {
-        struct Last<F: FnOnce()>(Arc<AtomicBool>, Option<F>);
-        impl<F: FnOnce()> Drop for Last<F> {
-            fn drop(&mut self) {
-                self.0.store(false, Ordering::Release);
-                if let Some(ended) = self.1.take() {
-                    ended();
-                }
-            }
-        }
         let alive = Arc::new(AtomicBool::new(true));
-        let last = Last(Arc::clone(&alive), Some(ended));
+        let flag = Arc::clone(&alive);
+        let last = OnDrop::new(move || {
+            flag.store(false, Ordering::Release);
+            ended();
+        });
         let task = spawn(runtime, async move {
             let _last = last;
             std::future::pending::<()>().await;

@@ -24,6 +24,7 @@ pub(crate) mod local_socket;
 pub(crate) mod log;
 pub(crate) mod log_queue;
 pub(crate) mod mutex;
+pub(crate) mod on_drop;
 pub(crate) mod own_runtime;
 pub(crate) mod random;
 pub(crate) mod runtimes;

@@ -44,6 +44,7 @@ use crate::sys::background::Background;
 use crate::sys::clock::{Clock, Moment, Tick};
 use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
+use crate::sys::on_drop::OnDrop;
 use crate::sys::task::block_on;
 
 /// The seats of callers that have no node set.
@@ -253,11 +254,17 @@ impl Pool {
         alone
     }
 
-    /// Forgets a runtime that a panic drops.
-    fn lose(&self, runtime: Id) {
-        let mut stock = self.stock.lock();
-        stock.stale.retain(|stale| stale.runtime != runtime);
-        self.made.lock().retain(|made| made.runtime != runtime);
+    /// Has a panic until what is returned is dropped, which drops the runtime, forget that, too.
+    fn begin_to_drive(&self, runtime: Id) -> OnDrop<impl FnOnce()> {
+        // A call in a drop, while the thread unwinds.
+        let was_panicking = thread::panicking();
+        OnDrop::new(move || {
+            if thread::panicking() && !was_panicking {
+                let mut stock = self.stock.lock();
+                stock.stale.retain(|stale| stale.runtime != runtime);
+                self.made.lock().retain(|made| made.runtime != runtime);
+            }
+        })
     }
 
     /// Makes a runtime; `None` if the system gives no event queue.
@@ -270,7 +277,7 @@ impl Pool {
     /// Drives `future` to its end on the calling thread. Returns its output and the runtime used. Must not be called in
     /// a tokio context.
     pub(crate) fn drive<T>(self: &Arc<Self>, clock: &Clock, idle: Idle, future: impl Future<Output = T>) -> (T, Id) {
-        let _driven = Driven { pool: self, runtime: idle.id(), panicking: thread::panicking() };
+        let _driven = self.begin_to_drive(idle.id());
         let look = clock.now().since(idle.since) > FRESH;
         let output = block_on(&idle.runtime, async {
             take_in(look).await;
@@ -289,7 +296,7 @@ impl Pool {
         mut interrupted: Option<impl FnMut() -> Result<(), Break<E>>>,
         afterwards: impl Future<Output = ()>,
     ) -> Result<(T, Id), Break<E>> {
-        let _driven = Driven { pool: self, runtime: idle.id(), panicking: thread::panicking() };
+        let _driven = self.begin_to_drive(idle.id());
         let mut look = clock.now().since(idle.since) > FRESH;
         // Made after the runtime, so that a panic drops it first.
         let mut call = pin!(Some(future));
@@ -486,22 +493,6 @@ fn close_dropped(runtime: &Runtime, mut dropped: Vec<Stale>) -> Vec<Stale> {
         }
     });
     dropped
-}
-
-/// A runtime while a thread drives it.
-struct Driven<'a> {
-    pool: &'a Pool,
-    runtime: Id,
-    /// Whether the thread was unwinding before: a call in a drop.
-    panicking: bool,
-}
-
-impl Drop for Driven<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() && !self.panicking {
-            self.pool.lose(self.runtime);
-        }
-    }
 }
 
 /// Closes a dropped node set's connections on these runtimes. Returns at once, even in a tokio context.
