@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
-use tokio::sync::oneshot;
 
 use crate::acquire::Acquire;
 use crate::error::{Error, ErrorKind};
@@ -26,6 +25,7 @@ use crate::process::Process;
 use crate::process::context::LockContext;
 use crate::process::shutdown::Ending;
 use crate::sys::background;
+use crate::sys::future::while_awaited;
 use crate::sys::runtimes::{self, Break, Idle, Seats};
 
 /// The time for which an interrupted call waits for its clean-up. The background finishes a longer one.
@@ -107,16 +107,10 @@ fn in_background<T: Send + 'static, E>(
     call: impl Future<Output = T> + Send + 'static,
     interrupted: Option<impl FnMut() -> Result<(), Break<E>>>,
 ) -> Result<T, Stop<E>> {
-    let (mut sender, receiver) = oneshot::channel();
-    process.background.start()?.spawn(async move {
-        let output = tokio::select! {
-            biased;
-            () = sender.closed() => return,
-            output = call => output,
-        };
-        drop(sender.send(output));
-    });
-    Ok(runtimes::park_unless(receiver, interrupted)?.map_err(|_| Error::panicked())?)
+    let (task, receiver) = while_awaited(call);
+    process.background.start()?.spawn(task);
+    Ok(runtimes::park_telling(receiver, None::<fn() -> Result<(), Break<E>>>, interrupted)?
+        .map_err(|_| Error::panicked())?)
 }
 
 /// Works as [`drive`], but calls `interrupted`, if given, every 25 ms, and ends if that fails. `interrupted` may make

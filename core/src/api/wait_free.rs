@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
 use crate::acquire::wakeup::Wakeup;
 use crate::acquire::{end_of, own_hold};
@@ -30,6 +29,7 @@ use crate::options::Options;
 use crate::process::context::LockContext;
 use crate::protocol::positions::{Positions, Sought};
 use crate::sys::clock::Moment;
+use crate::sys::future::while_awaited;
 
 /// How long nodes may be away after a look that they answered: a restart takes less.
 pub const AWAY_MOST: Duration = Duration::from_secs(10);
@@ -86,17 +86,15 @@ pub(crate) async fn wait_free(context: LockContext, timeout: Option<Duration>) -
     let limit = timeout.map_or(Moment::NEVER, |timeout| began.after(timeout));
     // One look takes its time.
     let looks_until = if timeout.is_some_and(|timeout| timeout.is_zero()) { Moment::NEVER } else { limit };
-    let (mut sender, receiver) = oneshot::channel();
-    process.background.start()?.spawn(async move {
-        let free = tokio::select! {
+    let (task, receiver) = while_awaited(async move {
+        tokio::select! {
             biased;
-            () = sender.closed() => return,
             error = end_of(&context) => Err(error),
             free = until_free(&context, began, limit, looks_until) => free,
             never = own_hold::warn(&context, began) => match never {},
-        };
-        drop(sender.send(free));
+        }
     });
+    process.background.start()?.spawn(task);
     receiver.await.map_err(|_| Error::panicked())?
 }
 

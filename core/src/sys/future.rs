@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::LazyLock;
 use std::task::{Context, Poll, Waker};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::coop::unconstrained;
 
 /// Returns the waker for a poll that no task waits behind. Unlike [`Waker::noop`], it is the same one everywhere, so
@@ -29,6 +29,18 @@ pub(crate) async fn unless<T, E>(end: impl Future<Output = E>, body: impl Future
         Poll::Pending => body.as_mut().poll(cx).map(Ok),
     })
     .await
+}
+
+/// Returns the task that runs `call`, and the receiver of its output. The task drops the call if the receiver is dropped.
+pub(crate) fn while_awaited<T>(call: impl Future<Output = T>) -> (impl Future<Output = ()>, oneshot::Receiver<T>) {
+    let (mut sender, receiver) = oneshot::channel();
+    let task = async move {
+        let ended = unless(sender.closed(), pin!(call)).await;
+        if let Ok(output) = ended {
+            drop(sender.send(output));
+        }
+    };
+    (task, receiver)
 }
 
 /// Polls `future` once, which fixes a request's position in its connection's order, and returns the rest of it.

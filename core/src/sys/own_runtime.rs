@@ -11,7 +11,7 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use crate::sys::future::unless;
+use crate::sys::future::while_awaited;
 use crate::sys::task::spawn;
 
 /// A thread that runs futures, until this is dropped.
@@ -40,12 +40,8 @@ impl OwnRuntime {
 
     /// Runs `future` there. Returns `None` if it panics.
     pub(crate) async fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Option<T> {
-        let (mut sender, output) = oneshot::channel();
-        spawn(&self.handle, async move {
-            if let Ok(output) = unless(sender.closed(), future).await {
-                drop(sender.send(output));
-            }
-        });
+        let (task, output) = while_awaited(future);
+        spawn(&self.handle, task);
         output.await.ok()
     }
 }

@@ -185,16 +185,8 @@ pub(crate) enum Break<E> {
 }
 
 /// Awaits background work on the parked thread, without a runtime. Calls `interrupted`, if given, every [`TICK`], and
-/// drops the future if that fails. `interrupted` may park the thread too and consume a wake-up of this future, so the
-/// future is polled after each call.
-pub(crate) fn park_unless<T, E>(
-    future: impl Future<Output = T>,
-    interrupted: Option<impl FnMut() -> Result<(), E>>,
-) -> Result<T, E> {
-    park_telling(future, None::<fn() -> Result<(), E>>, interrupted)
-}
-
-/// Works as [`park_unless`], but calls `late`, if given, once that is so, and drops the future if it fails.
+/// `late`, if given, once the wait is late. Drops the future if one of them fails. `interrupted` may park the thread too
+/// and consume a wake-up of this future, so the future is polled after each call.
 pub(crate) fn park_telling<T, E>(
     future: impl Future<Output = T>,
     mut late: Option<impl FnOnce() -> Result<(), E>>,
