@@ -179,17 +179,6 @@ enum Outcome {
     Finished(Result<Taken, Error>),
 }
 
-impl Call {
-    /// Returns the call with its outcome.
-    fn ready(outcome: Outcome, reservation: Option<Reservation>) -> Self {
-        match (outcome, reservation) {
-            (Outcome::Won(acquire, owner), Some(reservation)) => Self::Won(acquire, owner, reservation),
-            (Outcome::Won(..), None) => unreachable!("only an acquire is won, and it has its reservation"),
-            (Outcome::Finished(result), reservation) => Self::Finished(result, reservation),
-        }
-    }
-}
-
 impl List {
     fn insert(&mut self, id: u64, call: Call) {
         self.running += usize::from(matches!(call, Call::Running(..)));
@@ -648,13 +637,16 @@ impl QueueState {
             return;
         }
         let Some(Call::Running(reservation, abort)) = list.remove(id) else { return };
-        let completion = match (outcome, reservation) {
-            (Outcome::Finished(Ok(Taken::Completed)), None) => Completion::Done(id),
-            (outcome, reservation) => {
-                list.insert(id, Call::ready(outcome, reservation));
-                Completion::Result(id)
-            }
+        let call = match (outcome, reservation) {
+            (Outcome::Finished(Ok(Taken::Completed)), None) => None,
+            (Outcome::Finished(result), reservation) => Some(Call::Finished(result, reservation)),
+            (Outcome::Won(acquire, owner), Some(reservation)) => Some(Call::Won(acquire, owner, reservation)),
+            (Outcome::Won(..), None) => unreachable!("only an acquire is won, and it has its reservation"),
         };
+        let completion = if call.is_some() { Completion::Result(id) } else { Completion::Done(id) };
+        if let Some(call) = call {
+            list.insert(id, call);
+        }
         self.complete(list, completion);
         drop(abort);
     }
