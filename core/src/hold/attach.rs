@@ -36,7 +36,6 @@ use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask};
 use crate::protocol::request::{Action, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
-use crate::transport::failure::Failure;
 
 /// One fresh token's part in an attachment. Dropping it keys back what it has re-keyed.
 #[derive(Debug)]
@@ -98,13 +97,7 @@ impl Attachment {
         let mut round = round.urgent(connect_by).until(limit);
         let start = round.started();
         let mut ballots = KeyBallots::new(vec![KeyVote::Pending; nodes]);
-        for node in 0..nodes {
-            if round.leaves_out(node) {
-                ballots.fail(node, Failure::Unresponsive);
-            } else {
-                round.ask(node, request.clone(), None);
-            }
-        }
+        ballots.ask(&mut round, &request);
         let verdict = ballots.decide(&mut round, |_, answer, _| extend::vote(answer)).await;
         let (now, wall) = (connections.clock.now(), connections.clock.wall_micros());
         let acquired = now.before(Duration::from_micros(wall.saturating_sub(self.detached.acquired)));

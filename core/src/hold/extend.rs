@@ -90,13 +90,7 @@ pub(crate) async fn extend(
     };
     let start = round.started();
     let mut ballots = KeyBallots::new(vec![KeyVote::Pending; connections.members.len()]);
-    for node in 0..connections.members.len() {
-        if round.leaves_out(node) {
-            ballots.fail(node, Failure::Unresponsive);
-        } else {
-            round.ask(node, request.clone(), None);
-        }
-    }
+    ballots.ask(&mut round, &request);
     let answers = |ballots: &KeyBallots| ballots.answers(&connections.members, describe);
     let mut raised = 0;
     let judge = |_, answer: &Result<Reply, Failure>, _| {

@@ -7,7 +7,7 @@ use crate::error::{AnswerKind, HeldBy, NodeAnswer};
 use crate::net::connections::{Connections, Members};
 use crate::net::round::{Delivery, Event, Round};
 use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask, Vote};
-use crate::protocol::request::Reply;
+use crate::protocol::request::{Reply, Request};
 use crate::sys::clock::Moment;
 use crate::transport::failure::Failure;
 
@@ -231,9 +231,20 @@ impl KeyBallots {
         (0..self.votes.len()).filter(is_unheard).fold(NodeMask::NONE, NodeMask::with)
     }
 
-    pub(crate) fn fail(&mut self, node: usize, failure: Failure) {
+    fn fail(&mut self, node: usize, failure: Failure) {
         self.votes[node] = KeyVote::Failed;
         self.answers[node] = Some(Err(failure));
+    }
+
+    /// Asks all nodes but those that are left out, which fail.
+    pub(crate) fn ask(&mut self, round: &mut Round, request: &Request) {
+        for node in 0..self.votes.len() {
+            if round.leaves_out(node) {
+                self.fail(node, Failure::Unresponsive);
+            } else {
+                round.ask(node, request.clone(), None);
+            }
+        }
     }
 
     /// Reads answers until there is a verdict. `vote` says what an answer means. At the deadline the silent nodes fail.
