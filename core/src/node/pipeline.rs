@@ -128,14 +128,14 @@ fn connect<S>(
 
 impl<S: Transport> Shared<S> {
     fn ask(&self, command: &Cmd) -> Asking<'_, S> {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let place = queue.push(command);
         self.send(queue, 1);
         Asking { shared: self, place: Some(place) }
     }
 
     fn ask_both(&self, mut command: Cmd, change: impl FnOnce(&mut Cmd)) -> [Asking<'_, S>; 2] {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let first = queue.push(&command);
         change(&mut command);
         let second = queue.push(&command);
@@ -144,7 +144,7 @@ impl<S: Transport> Shared<S> {
     }
 
     fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_, S>> {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let places: Vec<_> = commands.iter().map(|command| queue.push(command)).collect();
         self.send(queue, places.len());
         places.into_iter().map(|place| Asking { shared: self, place: Some(place) }).collect()
@@ -170,11 +170,11 @@ impl<S: Transport> Shared<S> {
     /// to read. Does not read, because a caller is not prepared for messages here.
     fn hand_back(&self, driver: Option<Waker>) {
         let Some(driver) = driver else { return };
-        let Ok(mut outgoing) = self.outgoing.try_lock() else { return driver.wake() };
+        let Some(mut outgoing) = self.outgoing.try_lock() else { return driver.wake() };
         let mut is_ready = true;
         if let Some(stream) = &mut outgoing.stream {
             // The stream wakes one task only: the one that has begun to read meanwhile. A loop has its own events.
-            if self.queue().reader != Reader::Driver {
+            if self.queue.lock().reader != Reader::Driver {
                 return;
             }
             is_ready = poll_for(&driver, |cx| stream.poll_readable(cx)).is_ready();
@@ -190,7 +190,7 @@ impl<S: Transport> Shared<S> {
             Next::Nothing => {}
             Next::Wake(driver) => driver.wake(),
             Next::Write(driver) => {
-                let Ok(mut outgoing) = self.outgoing.try_lock() else { return driver.wake() };
+                let Some(mut outgoing) = self.outgoing.try_lock() else { return driver.wake() };
                 // Where the stream is full, the driver is woken once it takes more.
                 let failure = poll_for(&driver, |cx| Poll::Ready(self.write(&mut outgoing, cx)));
                 drop(outgoing);
@@ -232,7 +232,7 @@ impl<S: Transport> Shared<S> {
             bytes.clear();
             bytes.shrink_to(KEPT);
             *taken = 0;
-            if !self.queue().take_bytes(bytes) {
+            if !self.queue.lock().take_bytes(bytes) {
                 return Pin::new(stream).poll_flush(cx);
             }
         }
@@ -251,10 +251,10 @@ impl<S: Transport> Shared<S> {
                 // The reply may have come before what is wrong.
                 Poll::Ready(Err(_)) => {
                     self.wake_driver();
-                    return self.queue().is_answered(place);
+                    return self.queue.lock().is_answered(place);
                 }
-                Poll::Ready(Ok(())) if self.queue().is_answered(place) => {
-                    let driver = self.queue().leave(place);
+                Poll::Ready(Ok(())) if self.queue.lock().is_answered(place) => {
+                    let driver = self.queue.lock().leave(place);
                     self.hand_back(driver);
                     return true;
                 }
@@ -277,13 +277,13 @@ impl<S: Transport> Future for Asking<'_, S> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
         let place = self.place.expect("not polled after it was ready");
         let is_idle = cx.waker().will_wake(idle_waker());
-        let mut queue = self.shared.queue();
+        let mut queue = self.shared.queue.lock();
         let mut answer = queue.take_answer(place);
         if answer.is_none() && !is_idle && queue.is_read_elsewhere() {
             drop(queue);
             // The loop may be busy, and the reply may have come.
             self.shared.read_for_loop(false);
-            queue = self.shared.queue();
+            queue = self.shared.queue.lock();
             answer = queue.take_answer(place);
         }
         if answer.is_none() {
@@ -295,7 +295,7 @@ impl<S: Transport> Future for Asking<'_, S> {
             drop(former);
             self.shared.hand_back(driver);
             if may_read && self.shared.read_alone(place, cx) {
-                answer = self.shared.queue().take_answer(place);
+                answer = self.shared.queue.lock().take_answer(place);
             }
         }
         let Some(answer) = answer else { return Poll::Pending };
@@ -308,7 +308,7 @@ impl<S: Transport> Drop for Asking<'_, S> {
     fn drop(&mut self) {
         let Some(place) = self.place else { return };
         let (asked, driver) = {
-            let mut queue = self.shared.queue();
+            let mut queue = self.shared.queue.lock();
             (queue.abandon(place), queue.leave(place))
         };
         drop(asked);
@@ -331,7 +331,7 @@ impl<S: Transport> Driving<S> {
         let failure = poll_fn(|cx| self.poll(cx)).await;
         let woken = self.shared.end(&failure);
         // Nothing is heard after the end.
-        let mut hear = std::mem::replace(&mut self.shared.incoming().hear, Box::new(|_| {}));
+        let mut hear = std::mem::replace(&mut self.shared.incoming.lock().hear, Box::new(|_| {}));
         hear(Unasked::End);
         woken.into_iter().for_each(Waker::wake);
     }
@@ -343,7 +343,7 @@ impl<S: Transport> Driving<S> {
             return Poll::Ready(failure);
         }
         let former = {
-            let mut queue = self.shared.queue();
+            let mut queue = self.shared.queue.lock();
             self.has_yielded = self.overtakes && queue.queued > 0 && !self.has_yielded;
             let is_same = queue.driver.as_ref().is_some_and(|driver| driver.will_wake(cx.waker()));
             if is_same { None } else { queue.driver.replace(cx.waker().clone()) }
@@ -353,7 +353,7 @@ impl<S: Transport> Driving<S> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let failure = self.shared.write(&mut self.shared.outgoing(), cx);
+        let failure = self.shared.write(&mut self.shared.outgoing.lock(), cx);
         let Some(failure) = failure else { return Poll::Pending };
         // The server may have said why before it hung up.
         match self.poll_read(cx) {

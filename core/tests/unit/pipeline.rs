@@ -235,7 +235,7 @@ fn few_requests_are_written_by_those_who_ask_and_many_by_the_driver() {
     assert!(line.drive().is_none());
     let answers: Vec<_> = few.iter_mut().map(|asking| poll(asking).unwrap().unwrap()).collect();
     assert!(matches!(&answers[..], [Value::Int(1), Value::Okay, Value::ServerError(_), Value::BulkString(_)]));
-    assert!(shared.queue().asked.is_empty());
+    assert!(shared.queue.lock().asked.is_empty());
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_queued_request_is_taken_back_and_a_written_one_keeps_its_place() {
     assert!(line.drive().is_none());
     let mut last = last;
     assert_eq!(poll(&mut last).unwrap().unwrap(), Value::Int(3));
-    assert!(shared.queue().asked.is_empty(), "nothing leaks");
+    assert!(shared.queue.lock().asked.is_empty(), "nothing leaks");
 }
 
 /// However much of a request the stream has taken when its task goes away.
@@ -361,7 +361,7 @@ fn the_end_fails_what_is_not_answered_and_all_that_follows() {
         assert_eq!(poll(&mut answered).unwrap().unwrap(), Value::Int(1));
         assert_eq!(poll(&mut open).unwrap().unwrap_err(), failure);
         assert_eq!(poll(&mut shared.ask(&redis::cmd("d"))).unwrap().unwrap_err(), failure);
-        assert!(shared.queue().asked.is_empty() && shared.outgoing().stream.is_none());
+        assert!(shared.queue.lock().asked.is_empty() && shared.outgoing.lock().stream.is_none());
     }
 }
 
@@ -419,7 +419,7 @@ fn a_task_reads_both_replies_to_what_it_has_asked_at_once() {
     assert_eq!((task.0.load(Ordering::SeqCst), line.times_woken()), (2, 0), "by the stream alone");
     assert_eq!(poll_as(&mut second, &waker), Some(Ok(Value::Int(2))));
     assert_eq!(poll_as(&mut first, &waker), Some(Ok(Value::Int(1))));
-    assert_eq!((line.times_woken(), shared.queue().asked.len()), (0, 0), "there is nothing for the driver");
+    assert_eq!((line.times_woken(), shared.queue.lock().asked.len()), (0, 0), "there is nothing for the driver");
 }
 
 /// The stream would not wake the driver for it.
@@ -432,7 +432,7 @@ fn what_comes_while_the_reading_is_left_to_the_driver_is_read() {
     line.peer.says(":1\r\n");
     drop(asking);
     assert_eq!(line.settle(), None);
-    assert!(shared.queue().asked.is_empty());
+    assert!(shared.queue.lock().asked.is_empty());
 }
 
 /// A stream wakes one task for what it has to read.
@@ -451,7 +451,7 @@ fn the_stream_wakes_who_has_begun_to_read_before_it_was_handed_back() {
 fn a_driver_that_cannot_be_left_to_the_stream_is_woken() {
     let line = Stepwise::new(false);
     let driver = || Some(Waker::from(Arc::clone(&line.woken)));
-    let outgoing = line.shared.outgoing();
+    let outgoing = line.shared.outgoing.lock();
     line.shared.hand_back(driver());
     assert_eq!(line.times_woken(), 1, "somebody writes");
     drop(outgoing);
@@ -496,7 +496,7 @@ fn a_task_whose_reply_has_come_meanwhile_does_not_read_for_another() {
     let place = answered.place.unwrap();
     let read = shared.poll_read(Reader::Asking(place), &mut Context::from_waker(Waker::noop()), &mut Vec::new());
     assert!(read.is_pending());
-    assert_eq!(shared.queue().reader, Reader::Driver);
+    assert_eq!(shared.queue.lock().reader, Reader::Driver);
 }
 
 #[test]
@@ -542,7 +542,7 @@ fn after_a_failed_write_the_driver_reads_the_last_words_for_the_task_that_reads(
     let shared = Arc::clone(&line.shared);
     let mut asking = shared.ask(&redis::cmd("x"));
     assert_eq!(poll(&mut asking), None);
-    assert_eq!(shared.queue().reader, Reader::Asking(0));
+    assert_eq!(shared.queue.lock().reader, Reader::Asking(0));
     line.peer.says("-ERR max number of clients reached\r\n");
     line.peer.ends(End::Error(io::ErrorKind::BrokenPipe));
     line.peer.takes(100);
@@ -591,13 +591,13 @@ fn a_poll_with_the_idle_waker_does_not_read() {
     let mut asking = shared.ask(&redis::cmd("x"));
     for is_first in [true, false] {
         assert_eq!(poll_as(&mut asking, idle_waker()), None);
-        assert_eq!(shared.queue().reader, Reader::Driver);
+        assert_eq!(shared.queue.lock().reader, Reader::Driver);
         assert_eq!(line.settle(), None);
         line.peer.says(">2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n");
         assert_eq!(line.settle(), None);
         assert_eq!(line.unasked().len(), 2 - usize::from(is_first), "the driver hears it");
         assert_eq!(poll(&mut asking), None);
-        assert_eq!(shared.queue().reader, Reader::Asking(0));
+        assert_eq!(shared.queue.lock().reader, Reader::Asking(0));
     }
 }
 
@@ -702,7 +702,7 @@ proptest! {
             let answer = task.answer.or_else(|| poll(&mut task.asking));
             prop_assert_eq!(answer, Some(Ok(Value::Int(i64::try_from(task.number).unwrap()))));
         }
-        prop_assert!(shared.queue().asked.is_empty() && shared.queue().awaited.is_empty());
+        prop_assert!(shared.queue.lock().asked.is_empty() && shared.queue.lock().awaited.is_empty());
     }
 }
 
@@ -817,7 +817,7 @@ fn on_one_thread() -> (tokio::runtime::Runtime, Pipeline<Socket>, StdUnixStream,
             heard.fetch_add(1, Ordering::SeqCst);
         };
         let pipeline = Pipeline::open(&Handle::current(), Socket::from(socket), false, Box::new(hear));
-        while pipeline.shared.queue().driver.is_none() {
+        while pipeline.shared.queue.lock().driver.is_none() {
             tokio::task::yield_now().await;
         }
         pipeline
@@ -854,7 +854,7 @@ fn the_driver_reads_again_after_a_task_that_has_spent_its_budget() {
         assert_eq!(asking.as_mut().map(|asking| Pin::new(asking).poll(cx)), Some(Poll::Pending));
         Poll::Ready(())
     }));
-    assert_eq!(pipeline.shared.queue().reader, Reader::Asking(0));
+    assert_eq!(pipeline.shared.queue.lock().reader, Reader::Asking(0));
     runtime.block_on(async {
         spend_budget().await;
         asking = None;

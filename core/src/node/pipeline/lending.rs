@@ -42,9 +42,9 @@ impl<S: Transport> Shared<S> {
     /// Lets `event_loop`, which this thread has entered, watch the socket, unless something is left to write.
     pub(super) fn lend(&self, event_loop: &Arc<EventLoop>) {
         let Some(me) = self.me.upgrade() else { return };
-        let Ok(mut outgoing) = self.outgoing.try_lock() else { return };
+        let Some(mut outgoing) = self.outgoing.try_lock() else { return };
         let Outgoing { stream: Some(stream), is_flushed: true, failure, .. } = &mut *outgoing else { return };
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         // Another thread may have asked meanwhile. A failure is the driver's to tell.
         let (true, Some(driver), None) = (queue.regular.is(event_loop), queue.driver.clone(), &failure) else { return };
         let Some(socket) = stream.socket() else { return };
@@ -70,13 +70,13 @@ impl<S: Transport> Shared<S> {
 
     /// Lets the runtime watch the socket again.
     pub(super) fn take_back(&self) {
-        let driver = self.take_back_from(&mut self.outgoing());
+        let driver = self.take_back_from(&mut self.outgoing.lock());
         driver.into_iter().for_each(Waker::wake);
     }
 
     /// Lets the runtime watch the socket again, and returns the driver, which has to read then. `None` if it is not lent.
     pub(super) fn take_back_from(&self, outgoing: &mut Outgoing<S>) -> Option<Waker> {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         if queue.reader != Reader::Loop {
             return None;
         }
@@ -92,7 +92,7 @@ impl<S: Transport> Shared<S> {
 
     /// Reads all that has come, for the loop that watches the socket. With `is_last`, nothing comes behind that.
     pub(super) fn read_for_loop(&self, is_last: bool) {
-        self.outgoing().look_again(is_last);
+        self.outgoing.lock().look_again(is_last);
         let mut woken = Vec::new();
         loop {
             let read = self.poll_read(Reader::Loop, &mut Context::from_waker(Waker::noop()), &mut woken);
@@ -108,7 +108,7 @@ impl<S: Transport> Shared<S> {
     /// Returns how many requests the loop has made that watches the socket. `None` if none does: nobody watches over it
     /// then.
     fn lent_for(&self) -> Option<u64> {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let is_lent = queue.reader == Reader::Loop;
         queue.regular.is_watched_over &= is_lent;
         is_lent.then_some(queue.regular.requests)
@@ -212,7 +212,7 @@ mod tests {
         }
 
         fn is_lent(&self) -> bool {
-            self.pipeline.shared.queue().reader == Reader::Loop
+            self.pipeline.shared.queue.lock().reader == Reader::Loop
         }
 
         fn task(&self, command: Cmd) -> (impl Future<Output = ()> + Send + use<>, Taken) {
@@ -333,7 +333,7 @@ mod tests {
         assert!(poll(&mut asking).is_pending());
         line.serve(1);
         line.event_loop.turn();
-        assert!(line.pipeline.shared.queue().is_answered(asking.place.unwrap()), "the loop has read it");
+        assert!(line.pipeline.shared.queue.lock().is_answered(asking.place.unwrap()), "the loop has read it");
         assert_eq!(poll(&mut asking), Poll::Ready(Ok(Value::Int(2))));
         assert!(line.is_lent());
     }
@@ -401,7 +401,7 @@ mod tests {
     fn a_socket_that_the_system_refuses_to_lend_stays_as_it_is() {
         let line = Line::new(true);
         let fd = {
-            let mut outgoing = line.pipeline.shared.outgoing();
+            let mut outgoing = line.pipeline.shared.outgoing.lock();
             outgoing.stream.as_mut().unwrap().fd()
         };
         // It can be registered once.

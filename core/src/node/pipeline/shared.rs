@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
 use redis::{PushKind, Value};
@@ -11,6 +11,7 @@ use tokio::io::ReadBuf;
 use super::queue::{Queue, Reader};
 use crate::node::refusal::io_failure;
 use crate::node::replies::{Malformed, Replies};
+use crate::sys::mutex::Mutex;
 use crate::transport::failure::Failure;
 use crate::transport::socket::{Socket, Transport};
 
@@ -68,28 +69,16 @@ impl<S> Shared<S> {
         })
     }
 
-    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().expect("no panic while holding this")
-    }
-
-    pub(super) fn incoming(&self) -> MutexGuard<'_, Incoming> {
-        self.incoming.lock().expect("no panic while holding this")
-    }
-
-    pub(super) fn outgoing(&self) -> MutexGuard<'_, Outgoing<S>> {
-        self.outgoing.lock().expect("no panic while holding this")
-    }
-
     /// Closes the stream, and fails all requests. Returns who is to be woken.
     pub(super) fn end(&self, failure: &Failure) -> Vec<Waker> {
-        let woken = self.queue().end(failure);
-        let stream = self.outgoing().stream.take();
+        let woken = self.queue.lock().end(failure);
+        let stream = self.outgoing.lock().stream.take();
         drop(stream);
         woken
     }
 
     pub(super) fn wake_driver(&self) {
-        let driver = self.queue().driver.clone();
+        let driver = self.queue.lock().driver.clone();
         driver.into_iter().for_each(Waker::wake);
     }
 }
@@ -116,20 +105,20 @@ impl<S: Transport> Shared<S> {
         cx: &mut Context<'_>,
         woken: &mut Vec<Waker>,
     ) -> Poll<Result<(), Failure>> {
-        let mut incoming = self.incoming();
+        let mut incoming = self.incoming.lock();
         if let Some(failure) = &incoming.failure {
             // The driver is about to end the connection.
             return if reader == Reader::Driver { Poll::Ready(Err(failure.clone())) } else { Poll::Pending };
         }
         let mut buffer = ReadBuf::new(&mut incoming.buffer);
         let read = {
-            let mut outgoing = self.outgoing();
+            let mut outgoing = self.outgoing.lock();
             // After a failed write, the driver reads the server's last words.
             let is_last = reader == Reader::Driver && outgoing.failure.is_some();
             if is_last {
                 // The loop that watches the socket may not have looked.
                 outgoing.look_again(false);
-            } else if !self.queue().falls_to(reader) {
+            } else if !self.queue.lock().falls_to(reader) {
                 return Poll::Pending;
             }
             match &mut outgoing.stream {
@@ -164,7 +153,7 @@ impl<S: Transport> Shared<S> {
             Value::Push { kind, data } => hear(Unasked::Push(kind, data)),
             reply => {
                 let reply = if let Value::Attribute { data, .. } = reply { *data } else { reply };
-                match self.queue().answer(reply) {
+                match self.queue.lock().answer(reply) {
                     Ok(Some((place, waker))) if reader != Reader::Asking(place) => woken.push(waker),
                     Ok(_) => {}
                     Err(unasked) => failure = Some(unasked),
