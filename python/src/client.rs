@@ -7,9 +7,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
-use redlock::Redlock;
-use redlock::bindings::calls::{break_lock, close, diagnose, inspect, inspect_semaphore, wait_free};
+use redlock::bindings::calls::{Call, break_lock, close, diagnose, inspect, inspect_semaphore, wait_free};
 use redlock::bindings::options::Scope;
+use redlock::{Error, Redlock};
 
 use crate::convert::{self, Name, Permits, Slot, limit};
 use crate::credentials::Provider;
@@ -46,6 +46,17 @@ impl Client {
     pub(crate) fn prepare(&self, py: Python<'_>) -> Result<(), Raised> {
         self.provider(py).map_or(Ok(()), |provider| Provider::prepare(provider.bind(py)))
     }
+
+    /// Drives a call to its end, on this thread.
+    pub(crate) fn drive<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Redlock) -> Result<Call<T>, Error> + Send,
+    ) -> Result<T, Raised> {
+        self.prepare(py)?;
+        let signals = Signals::here(py)?;
+        Ok(py.detach(|| call(&self.redlock)?.drive(signals.check()))?)
+    }
 }
 
 #[pymethods]
@@ -75,9 +86,7 @@ impl Client {
     #[pyo3(name = "_view")]
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
     fn view<'py>(&self, py: Python<'py>, name: Name) -> Result<Bound<'py, PyAny>, Raised> {
-        self.prepare(py)?;
-        let signals = Signals::here(py)?;
-        let view = py.detach(|| inspect(&self.redlock, &name.bytes)?.drive(signals.check()))?;
+        let view = self.drive(py, |client| inspect(client, &name.bytes))?;
         Ok(to_python(py, view)?)
     }
 
@@ -85,9 +94,7 @@ impl Client {
     #[pyo3(name = "_views")]
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
     fn views<'py>(&self, py: Python<'py>, name: Name, permits: Permits) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
-        self.prepare(py)?;
-        let signals = Signals::here(py)?;
-        let views = py.detach(|| inspect_semaphore(&self.redlock, &name.bytes, permits.0)?.drive(signals.check()))?;
+        let views = self.drive(py, |client| inspect_semaphore(client, &name.bytes, permits.0))?;
         Ok(views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<_>>()?)
     }
 
@@ -96,9 +103,7 @@ impl Client {
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
     fn freed(&self, py: Python<'_>, name: Name, timeout: Option<Bound<'_, PyAny>>) -> Result<bool, Raised> {
         let timeout = limit(timeout)?;
-        self.prepare(py)?;
-        let signals = Signals::here(py)?;
-        Ok(!py.detach(|| wait_free(&self.redlock, &name.bytes, timeout)?.drive(signals.check()))?)
+        Ok(!self.drive(py, |client| wait_free(client, &name.bytes, timeout))?)
     }
 
     /// Delete a lock that somebody else holds. The call blocks.
@@ -110,19 +115,14 @@ impl Client {
         name: Name,
         slot: Option<Slot>,
     ) -> Result<Option<Bound<'py, PyAny>>, Raised> {
-        self.prepare(py)?;
-        let signals = Signals::here(py)?;
-        let view =
-            py.detach(|| break_lock(&self.redlock, &name.bytes, slot.map(|slot| slot.0))?.drive(signals.check()))?;
+        let view = self.drive(py, |client| break_lock(client, &name.bytes, slot.map(|slot| slot.0)))?;
         Ok(view.map(|view| to_python(py, view)).transpose()?)
     }
 
     /// Find out what each node can do and may lose. The call blocks.
     #[pyo3(name = "_diagnoses")]
     fn diagnoses<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
-        self.prepare(py)?;
-        let signals = Signals::here(py)?;
-        let diagnoses = py.detach(|| diagnose(&self.redlock)?.drive(signals.check()))?;
+        let diagnoses = self.drive(py, diagnose)?;
         Ok(diagnoses.into_iter().map(|diagnosis| diagnosis_to_python(py, diagnosis)).collect::<PyResult<_>>()?)
     }
 

@@ -10,7 +10,6 @@ use crate::client::Client;
 use crate::convert::Pattern;
 use crate::error::Raised;
 use crate::inspect::to_python;
-use crate::signals::Signals;
 
 /// The locks that are held and match a pattern, in pages. Sends nothing before the first page is asked for.
 #[pyclass(frozen, module = "redlock._native")]
@@ -37,9 +36,7 @@ impl Listing {
 
     /// Read the next locks; none at the end. The call blocks.
     fn page<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
-        self.prepare(py)?;
-        let signals = Signals::here(py)?;
-        let views = py.detach(|| list_page(&self.pages)?.drive(signals.check()))?;
+        let views = self.client.get().drive(py, |_| list_page(&self.pages))?;
         Ok(views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<_>>()?)
     }
 }
