@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::texts::texts;
 
 /// With a shorter ttl, a round trip and the drift use too much of the lease.
 const TTL_LEAST: Duration = Duration::from_millis(100);
@@ -88,18 +89,12 @@ pub(crate) enum Protocol {
     Setnx,
 }
 
+texts! { Protocol, all, name: Plain = "plain", Setnx = "setnx" }
+
 impl Protocol {
-    /// Every protocol with its name.
-    const NAMES: [(&str, Self); 2] = [("plain", Self::Plain), ("setnx", Self::Setnx)];
-
-    fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, protocol)| *protocol == self).expect("every protocol has its name").0
-    }
-
     /// Returns the protocol of this name.
     pub(crate) fn named(name: &str) -> Result<Self, Error> {
-        let named = Self::NAMES.iter().find(|(known, _)| *known == name);
-        named.map(|(_, protocol)| *protocol).ok_or_else(|| {
+        Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
             let message = format!(
                 "there is no protocol {name:?}; leave it out, or use setnx for a key that is shared with code which \
                  still uses SETNX and GETSET"
