@@ -291,9 +291,14 @@ impl Lease {
     /// Returns what [`Lease::remaining`] does, for callers known not to be a forked child.
     pub(crate) fn remaining_here(&self) -> Result<Duration, Error> {
         let now = self.now();
+        Ok(self.valid_at(now)?.valid_until.since(now))
+    }
+
+    /// Locks the state of a lock that is valid `now`, else ends it if it has expired.
+    fn valid_at(&self, now: Moment) -> Result<MutexGuard<'_, State>, Error> {
         let state = self.state();
         match &state.phase {
-            Phase::Held if now < state.valid_until => Ok(state.valid_until.since(now)),
+            Phase::Held if now < state.valid_until => Ok(state),
             Phase::Held => Err(self.expire_now(state)),
             Phase::Lost(loss) => Err(self.lost_error(loss.clone())),
             Phase::Released | Phase::Detached => Err(self.error(ErrorKind::NotHeld)),
@@ -486,13 +491,8 @@ impl Lease {
     pub(crate) fn begin_detach(&self, ttl: Duration) -> Result<(Claim, Detached), Error> {
         let LockContext { process, spec, .. } = &self.context;
         let (now, wall) = (self.now(), process.clock.wall_micros());
-        let mut state = self.state();
-        match &state.phase {
-            Phase::Held if now < state.valid_until => state.phase = Phase::Detached,
-            Phase::Held => return Err(self.expire_now(state)),
-            Phase::Lost(loss) => return Err(self.lost_error(loss.clone())),
-            Phase::Released | Phase::Detached => return Err(self.error(ErrorKind::NotHeld)),
-        }
+        let mut state = self.valid_at(now)?;
+        state.phase = Phase::Detached;
         let (level, kept_until) = (state.level, state.kept_until);
         let Ownership::Fenced(claim) = self.leave(state) else { unreachable!("it was allowed") };
         self.meter.detach(process, now);
