@@ -357,7 +357,7 @@ pub(super) fn view(context: &LockContext, answers: Vec<Answer>) -> LockView {
         state,
         label: holder.filter(|_| is_held).map(String::from),
         fence,
-        since: fence.map(granted_at),
+        since: fence.map(|fence| SystemTime::UNIX_EPOCH + Duration::from_micros(fence)),
         ttl_left,
         holders: holders.len(),
         quorum: quorum::quorum(answers.len()),
@@ -368,11 +368,6 @@ pub(super) fn view(context: &LockContext, answers: Vec<Answer>) -> LockView {
         nodes: node_views(context, &key, answers),
         key,
     }
-}
-
-/// Returns when the clocks showed this fence.
-fn granted_at(fence: u64) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_micros(fence)
 }
 
 fn node_views(context: &LockContext, key: &str, answers: Vec<Answer>) -> Vec<NodeView> {

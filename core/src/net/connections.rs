@@ -539,7 +539,7 @@ impl Connections {
 
     /// Records an answer from `node` to the request of this moment.
     pub(crate) fn record_answer(&self, node: usize, asked: Moment) {
-        self.slots[node].record_answer(asked);
+        self.slots[node].heard.put_off(asked);
     }
 
     /// Awaits `answer` of `node` on `connection`, which was idle. After a part of `node_timeout`, another connection is

@@ -101,11 +101,6 @@ impl Slot {
         self.heard.set(self.begun.get());
     }
 
-    /// Records an answer to the request of this moment.
-    pub(super) fn record_answer(&self, asked: Moment) {
-        self.heard.put_off(asked);
-    }
-
     /// Records that the node did not answer in time. Returns whether its connection is to be discarded: after two misses in
     /// a row, or if it was idle when it was asked.
     pub(super) fn record_timeout(&self) -> bool {
@@ -213,7 +208,7 @@ mod tests {
         slot.record_connect();
         assert!(is_idle_after(6), "since the connect began");
         for (asked, idle) in [(3, 8), (2, 8), (4, 9)] {
-            slot.record_answer(at(asked));
+            slot.heard.put_off(at(asked));
             assert!(is_idle_after(idle), "since the last request that was answered");
         }
     }
