@@ -5,7 +5,6 @@
 //! what they were asked for.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use redlock::bindings::operator;
@@ -82,47 +81,19 @@ pub(crate) struct ExtendArgs {
 /// For wrong arguments, if others hold the lock, and if too few nodes answer.
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let redlock = args.nodes.client_for(Some(args.ttl))?;
-    let acquired = async {
-        let guard = lock(&redlock, &args)?.acquire().await?;
-        Ok::<_, Denied>(guard.detach().await?)
-    };
-    match acquired.await {
-        Ok(detached) => {
-            let said = say::out(&format!("{}\n", detached.as_str()));
-            if said.is_err() {
-                // Nobody else has the token.
-                drop(release(&redlock, detached.as_str()).await);
-            }
-            said.map(|()| Exit::OK)
-        }
-        Err(Denied::Usage(failure)) => Err(failure),
-        Err(Denied::Error(error)) => Err(nodes::failure(&redlock, error).await),
+    let lock = lock(&redlock, &args)?;
+    let acquired = async { lock.acquire().await?.detach().await };
+    let detached = nodes::explained(&redlock, acquired.await).await?;
+    let said = say::out(&format!("{}\n", detached.as_str()));
+    if said.is_err() {
+        // Nobody else has the token.
+        drop(release(&redlock, detached.as_str()).await);
     }
+    said.map(|()| Exit::OK)
 }
 
-/// Why there is no lock.
-enum Denied {
-    Usage(Failure),
-    Error(redlock::Error),
-}
-
-impl From<redlock::Error> for Denied {
-    fn from(error: redlock::Error) -> Self {
-        Self::Error(error)
-    }
-}
-
-fn lock(redlock: &Redlock, args: &Args) -> Result<Lock<Fixed>, Denied> {
-    let names = args.names.iter().map(|name| name.as_bytes());
-    let lock = match (args.permits, &args.names[..]) {
-        (None, [name]) => redlock.lock(name.as_bytes()).into(),
-        (None, _) => redlock.lock_all(names),
-        (Some(permits), [name]) => redlock.semaphore(name.as_bytes(), permits),
-        (Some(_), _) => {
-            return Err(Denied::Usage(Failure::usage("--permits is for one name, but there are several")));
-        }
-    };
-    let lock = lock.ttl(args.ttl).auto_renew(false);
+fn lock(redlock: &Redlock, args: &Args) -> Result<Lock<Fixed>, Failure> {
+    let lock = nodes::lock(redlock, &args.names, args.permits)?.ttl(args.ttl).auto_renew(false);
     let wait = if args.no_wait { Some(Duration::ZERO) } else { args.wait };
     Ok(if let Some(wait) = wait { lock.timeout(wait) } else { lock.no_timeout() })
 }
@@ -137,11 +108,8 @@ pub(crate) async fn extend(args: ExtendArgs) -> Result<Exit, Failure> {
     let lock = operator::attach_again(&redlock, &args.token).auto_renew(false);
     let lock = if let Some(ttl) = args.ttl { lock.ttl(ttl) } else { lock };
     let extended = async { lock.acquire().await?.detach().await };
-    match extended.await {
-        // The text that was printed is as good as this one.
-        Ok(_) => Ok(Exit::OK),
-        Err(error) => Err(nodes::failure(&redlock, error).await),
-    }
+    // The text that was printed is as good as this one.
+    nodes::explained(&redlock, extended.await).await.map(|_| Exit::OK)
 }
 
 /// Runs `redlock release --token`.
@@ -151,8 +119,5 @@ pub(crate) async fn extend(args: ExtendArgs) -> Result<Exit, Failure> {
 /// For a wrong token, if the lock is lost, and if too few nodes answer.
 pub(crate) async fn release(redlock: &Redlock, token: &str) -> Result<Exit, Failure> {
     let released = async { redlock.attach(token).auto_renew(false).acquire().await?.release().await };
-    match released.await {
-        Ok(()) => Ok(Exit::OK),
-        Err(error) => Err(nodes::failure(redlock, error).await),
-    }
+    nodes::explained(redlock, released.await).await.map(|()| Exit::OK)
 }

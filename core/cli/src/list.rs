@@ -78,10 +78,8 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     } else {
         say::out(&table_of(&views, status::now()))?;
     }
-    match incomplete {
-        Some(error) => Err(nodes::failure(&redlock, error).await),
-        None => doubt(&redlock, &unscanned, &views).await,
-    }
+    nodes::explained(&redlock, incomplete.map_or(Ok(()), Err)).await?;
+    doubt(&redlock, &unscanned, &views).await
 }
 
 /// Returns the locks, in the order of their names.
@@ -119,22 +117,18 @@ async fn doubt(redlock: &Redlock, unscanned: &[NodeAnswer], views: &[LockView]) 
         say::warning(&format!("{} was not scanned: {}; {rest}", node.node, node.answer));
     }
     let unknown = views.iter().find(|view| view.state == LockState::Unknown && view.slot.is_none());
-    match unknown {
-        Some(view) => match redlock.lock(&view.name).is_locked().await {
-            Err(error) => Err(nodes::failure(redlock, error).await),
-            Ok(_) => Ok(Exit::OK),
-        },
-        None => Ok(Exit::OK),
+    if let Some(view) = unknown {
+        nodes::explained(redlock, redlock.lock(&view.name).is_locked().await).await?;
     }
+    Ok(Exit::OK)
 }
 
 /// Returns the locks for people, each in one line.
 fn table_of(views: &[LockView], now: SystemTime) -> String {
     let mut table = Table::new(0, &["NAME", "STATE", "SINCE", "LEFT", "WAITING", "NODES", "HOLDER"]);
     for view in views {
-        let is_taken = matches!(view.state, LockState::Held | LockState::Shared | LockState::Foreign);
         let since = view.since.map(|since| duration::shown(now.duration_since(since).unwrap_or_default()));
-        let left = if is_taken { status::shown_left(view.ttl_left) } else { String::new() };
+        let left = if status::is_taken(view) { status::shown_left(view.ttl_left) } else { String::new() };
         let is_free = view.state == LockState::Free;
         let nodes = if is_free { String::new() } else { format!("{}/{}", view.holders, view.nodes.len()) };
         table.row([

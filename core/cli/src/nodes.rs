@@ -1,10 +1,12 @@
 //! The nodes: options that every command has, the client that they give, and what is said of nodes that refuse it.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use redlock::{Builder, Error, ErrorKind, Level, Redlock};
+use redlock::{Builder, Error, ErrorKind, Fixed, Level, Lock, Redlock};
 
 use crate::duration;
 use crate::exit::{Exit, Failure, spelled};
@@ -96,10 +98,28 @@ impl Args {
 }
 
 /// Returns `builder` with a value, if there is one.
+/// Returns the lock on these names.
+pub(crate) fn lock(redlock: &Redlock, names: &[OsString], permits: Option<u32>) -> Result<Lock<Fixed>, Failure> {
+    match (permits, names) {
+        (None, [name]) => Ok(redlock.lock(name.as_bytes()).into()),
+        (None, _) => Ok(redlock.lock_all(names.iter().map(|name| name.as_bytes()))),
+        (Some(permits), [name]) => Ok(redlock.semaphore(name.as_bytes(), permits)),
+        (Some(_), _) => Err(Failure::usage("--permits is for one name, but there are several")),
+    }
+}
+
 fn with<T>(builder: Builder, value: Option<T>, set: impl FnOnce(Builder, T) -> Builder) -> Builder {
     match value {
         Some(value) => set(builder, value),
         None => builder,
+    }
+}
+
+/// Returns what a call returned, or how the program fails with its error; see [`failure`].
+pub(crate) async fn explained<T>(redlock: &Redlock, result: Result<T, Error>) -> Result<T, Failure> {
+    match result {
+        Ok(value) => Ok(value),
+        Err(error) => Err(failure(redlock, error).await),
     }
 }
 

@@ -72,10 +72,8 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         return Err(Failure::usage("there is no terminal to ask on; use --yes to release without a question"));
     }
     let redlock = args.nodes.client()?;
-    let held = match operator::holding(&redlock, name.as_bytes(), args.slot).await {
-        Ok(held) => held,
-        Err(error) => return Err(nodes::failure(&redlock, error).await),
-    };
+    let held = operator::holding(&redlock, name.as_bytes(), args.slot).await;
+    let held = nodes::explained(&redlock, held).await?;
     say::out(&status::block_of(&held.view, status::now()))?;
     if !held.is_held() {
         return Ok(Exit::NO);
@@ -87,10 +85,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     if !args.yes && !is_wanted().await? {
         return Err(Failure::new(Exit::NO, format!("{title}: nothing was deleted")));
     }
-    match held.release().await {
-        Ok(removal) => told(&held, &removal),
-        Err(error) => Err(nodes::failure(&redlock, error).await),
-    }
+    told(&held, &nodes::explained(&redlock, held.release().await).await?)
 }
 
 /// Says what became of it.

@@ -146,9 +146,7 @@ fn is_held(views: &[LockView]) -> Option<bool> {
     if views.iter().any(|view| view.state == LockState::Free) {
         return Some(false);
     }
-    let is_known =
-        views.iter().all(|view| matches!(view.state, LockState::Held | LockState::Shared | LockState::Foreign));
-    is_known.then_some(true)
+    views.iter().all(is_taken).then_some(true)
 }
 
 /// Returns the wall clock's time.
@@ -208,7 +206,7 @@ fn with_labels(readers: u32, labels: &[String]) -> String {
     if labels.is_empty() { readers.to_string() } else { format!("{readers}: {}", labels.join(", ")) }
 }
 
-fn is_taken(view: &LockView) -> bool {
+pub(crate) fn is_taken(view: &LockView) -> bool {
     matches!(view.state, LockState::Held | LockState::Shared | LockState::Foreign)
 }
 

@@ -146,14 +146,10 @@ impl Args {
 
     /// Returns the lock. Its options are checked when it is acquired, before anything is sent.
     pub(super) fn lock(&self, redlock: &Redlock) -> Result<Lock<Fixed>, Failure> {
-        let names = self.names.iter().map(|name| name.as_bytes());
-        let lock = match (self.permits, &self.names[..]) {
-            (None, [name]) if self.shared => redlock.lock(name.as_bytes()).shared(),
+        let lock = match &self.names[..] {
+            [name] if self.shared => redlock.lock(name.as_bytes()).shared(),
             _ if self.shared => return Err(Failure::usage("--shared is for one name, but there are several")),
-            (None, [name]) => redlock.lock(name.as_bytes()).into(),
-            (None, _) => redlock.lock_all(names),
-            (Some(permits), [name]) => redlock.semaphore(name.as_bytes(), permits),
-            (Some(_), _) => return Err(Failure::usage("--permits is for one name, but there are several")),
+            names => nodes::lock(redlock, names, self.permits)?,
         };
         let lock = lock.ttl(self.ttl).margin(self.margin()).at_least(self.at_least.unwrap_or_default());
         let lock = if let Some(max_hold) = self.max_hold { lock.max_hold(max_hold) } else { lock };
