@@ -241,7 +241,3 @@ fn take(ballots: &mut Ballots, node: usize, answer: Result<Reply, Failure>, high
         Err(failure) => ballots.fail(node, failure),
     }
 }
-
-#[cfg(test)]
-#[path = "../../tests/unit/invariants.rs"]
-mod invariants;
