@@ -298,291 +298,137 @@ mod tests {
         Failure::Unreachable("connection refused".into())
     }
 
-    /// What happens, at a moment.
-    #[derive(Clone, Copy, Debug)]
-    enum Step {
-        /// An urgent caller asks, and is granted leave.
-        Goes,
-        /// A caller that is not urgent asks, and is granted leave.
-        GoesIdly,
-        /// An urgent caller asks, and must wait until then.
-        Waits(u64),
-        /// An urgent caller gets the last failure.
-        Refused,
-        /// As `Refused`, but not urgent.
-        RefusedIdly,
-        /// As `RefusedIdly`, without a failure before.
-        IdlyClosed,
-        Connected,
-        Worked,
-        /// A connect that began then has failed.
-        Failed(u64),
-        /// A connection that was made then has ended, after it worked.
-        Ended(u64),
-        /// The same, but it never worked.
-        EndedEarly(u64),
-        /// The same, but not asked.
-        EndedUnasked(u64),
-        /// Another server is in the node's place.
-        Moved,
-    }
-
-    fn play(what: &str, steps: &[(u64, Step)]) {
+    /// Each step is a millisecond and what happens then. A caller asks: it `goes`, `waits` until then, or is `refused` with
+    /// the last failure, or `closed` without one; with `idly` it is not urgent. A connection is `connected` or has `worked`;
+    /// a connect that began then has `failed`; a connection that was made then has `ended`, or did so `early`, before it
+    /// worked, or `unasked`. Another server has `moved` to the node's place.
+    fn play(what: &str, steps: &str) {
         let (pace, who) = (Pace::default(), who("redis://h"));
-        for (millis, step) in steps {
-            let now = at(*millis);
-            let asked = |urgent| pace.record().ask(&who, now, urgent);
-            let (seen, expected) = match *step {
-                Step::Goes => (asked(true), Leave::Granted),
-                Step::GoesIdly => (asked(false), Leave::Granted),
-                Step::Waits(until) => (asked(true), Leave::Waits(at(until))),
-                Step::Refused => (asked(true), Leave::Refused(refused())),
-                Step::RefusedIdly => (asked(false), Leave::Refused(refused())),
-                Step::IdlyClosed => (asked(false), Leave::Refused(Failure::Closed)),
-                Step::Connected => {
-                    pace.connected(now);
-                    continue;
-                }
-                Step::Worked => {
-                    pace.record().worked();
-                    continue;
-                }
-                Step::Moved => {
-                    pace.moved();
-                    continue;
-                }
-                Step::Failed(began) => {
-                    pace.failed(&who, at(began), refused(), now, 0.0);
-                    continue;
-                }
-                Step::Ended(made) => {
-                    pace.record().ended(at(made), now);
-                    continue;
-                }
-                Step::EndedUnasked(made) => {
-                    pace.record().ended_unasked(at(made), now, 0.0);
-                    continue;
-                }
-                Step::EndedEarly(made) => {
-                    pace.record().failed_early(&who, at(made), refused(), now, 0.0);
+        let moment = |text: &str| at(text.parse().unwrap());
+        for step in steps.split(", ") {
+            let (now, step) = step.split_once(' ').unwrap();
+            let (at_ms, now) = (now, moment(now));
+            let (urgent, expected) = match step.split(' ').collect::<Vec<_>>()[..] {
+                ["goes"] => (true, Leave::Granted),
+                ["goes", "idly"] => (false, Leave::Granted),
+                ["waits", until] => (true, Leave::Waits(moment(until))),
+                ["refused"] => (true, Leave::Refused(refused())),
+                ["refused", "idly"] => (false, Leave::Refused(refused())),
+                ["closed", "idly"] => (false, Leave::Refused(Failure::Closed)),
+                ref told => {
+                    match told[..] {
+                        ["connected"] => pace.connected(now),
+                        ["worked"] => pace.record().worked(),
+                        ["moved"] => pace.moved(),
+                        ["failed", began] => drop(pace.failed(&who, moment(began), refused(), now, 0.0)),
+                        ["ended", made] => pace.record().ended(moment(made), now),
+                        ["unasked", made] => pace.record().ended_unasked(moment(made), now, 0.0),
+                        ["early", made] => pace.record().failed_early(&who, moment(made), refused(), now, 0.0),
+                        _ => panic!("{step}"),
+                    }
                     continue;
                 }
             };
-            assert_eq!(seen, expected, "{what}: at {millis} ms");
+            assert_eq!(pace.record().ask(&who, now, urgent), expected, "{what}: {step} at {at_ms} ms");
         }
     }
 
     #[test]
     fn failures() {
-        use Step::{Connected, Failed, Goes, GoesIdly, Refused, RefusedIdly, Waits};
-        play(
-            "nothing failed: everybody at once",
-            &[(0, Goes), (0, Goes), (0, GoesIdly), (1, Goes), (2, Connected), (2, Goes)],
-        );
+        play("nothing failed: everybody at once", "0 goes, 0 goes, 0 goes idly, 1 goes, 2 connected, 2 goes");
         play(
             "after a failure none for 50 ms, and then one",
-            &[(0, Goes), (5, Failed(0)), (5, Refused), (54, Refused), (55, Goes), (56, Waits(105)), (105, Goes)],
+            "0 goes, 5 failed 0, 5 refused, 54 refused, 55 goes, 56 waits 105, 105 goes",
         );
         play(
             "the others are free as soon as one has succeeded",
-            &[(0, Goes), (0, Failed(0)), (50, Goes), (51, Waits(100)), (60, Connected), (60, Goes), (60, Goes)],
+            "0 goes, 0 failed 0, 50 goes, 51 waits 100, 60 connected, 60 goes, 60 goes",
         );
         play(
             "who is not urgent comes at twice the distance each time",
-            &[
-                (0, GoesIdly),
-                (0, Failed(0)),
-                (49, RefusedIdly),
-                (50, GoesIdly),
-                (50, Failed(50)),
-                (99, RefusedIdly),
-                (100, GoesIdly),
-                (100, Failed(100)),
-                (199, RefusedIdly),
-                (199, Goes),
-                (199, Failed(199)),
-                (398, RefusedIdly),
-                (399, GoesIdly),
-            ],
+            "0 goes idly, 0 failed 0, 49 refused idly, 50 goes idly, 50 failed 50, 99 refused idly, \
+             100 goes idly, 100 failed 100, 199 refused idly, 199 goes, 199 failed 199, 398 refused idly, \
+             399 goes idly",
         );
         play(
             "failures of connects that were under way together are one",
-            &[
-                (0, Goes),
-                (0, Goes),
-                (0, Goes),
-                (5, Failed(0)),
-                (6, Failed(0)),
-                (7, Failed(0)),
-                (56, Refused),
-                (57, GoesIdly),
-            ],
+            "0 goes, 0 goes, 0 goes, 5 failed 0, 6 failed 0, 7 failed 0, 56 refused, 57 goes idly",
         );
     }
 
     #[test]
     fn another_server_has_not_failed_yet() {
-        use Step::{Failed, Goes, GoesIdly, Moved, RefusedIdly};
         play(
             "the failures of the server before do not count",
-            &[(0, Goes), (0, Failed(0)), (50, Goes), (50, Failed(50)), (60, RefusedIdly), (60, Moved), (60, GoesIdly)],
+            "0 goes, 0 failed 0, 50 goes, 50 failed 50, 60 refused idly, 60 moved, 60 goes idly",
         );
     }
 
     #[test]
     fn ends_of_connections() {
-        use Step::{Connected, Ended, EndedUnasked, Failed, Goes, GoesIdly, IdlyClosed, Refused, Waits, Worked};
         play(
             "a connection that worked and ended: one connect at once, and the others after it",
-            &[
-                (0, Goes),
-                (1, Connected),
-                (2, Worked),
-                (5000, Ended(1)),
-                (5000, Goes),
-                (5000, Waits(5050)),
-                (5010, Connected),
-                (5010, Goes),
-                (5010, Goes),
-            ],
+            "0 goes, 1 connected, 2 worked, 5000 ended 1, 5000 goes, 5000 waits 5050, 5010 connected, \
+             5010 goes, 5010 goes",
         );
         play(
             "and a failure if that one fails",
-            &[
-                (0, Goes),
-                (1, Connected),
-                (2, Worked),
-                (5000, Ended(1)),
-                (5000, Goes),
-                (5001, Failed(5000)),
-                (5001, Refused),
-                (5051, Goes),
-            ],
+            "0 goes, 1 connected, 2 worked, 5000 ended 1, 5000 goes, 5001 failed 5000, 5001 refused, \
+             5051 goes",
         );
         play(
             "what was connected before the last success says nothing by its end",
-            &[
-                (0, Goes),
-                (0, Goes),
-                (1, Connected),
-                (2, Connected),
-                (3, Worked),
-                (5000, Ended(2)),
-                (5000, Goes),
-                (5001, Connected),
-                (5002, Ended(1)),
-                (5002, Goes),
-                (5002, Goes),
-            ],
+            "0 goes, 0 goes, 1 connected, 2 connected, 3 worked, 5000 ended 2, 5000 goes, 5001 connected, \
+             5002 ended 1, 5002 goes, 5002 goes",
         );
         play(
             "a connection that ended soon keeps connects apart although they succeed",
-            &[
-                (0, Goes),
-                (1, Connected),
-                (1, Worked),
-                (10, Ended(1)),
-                (10, Waits(50)),
-                (50, Goes),
-                (51, Connected),
-                (51, Waits(100)),
-                (1010, Goes),
-                (1010, Goes),
-            ],
+            "0 goes, 1 connected, 1 worked, 10 ended 1, 10 waits 50, 50 goes, 51 connected, 51 waits 100, \
+             1010 goes, 1010 goes",
         );
         play(
             "the end of a connection that nobody asked is no failure",
-            &[(0, Goes), (1, Connected), (5000, EndedUnasked(1)), (5000, GoesIdly), (5000, Waits(5050))],
+            "0 goes, 1 connected, 5000 unasked 1, 5000 goes idly, 5000 waits 5050",
         );
         play(
             "but who is not urgent does not come at once if it was short",
-            &[
-                (0, Goes),
-                (1, Connected),
-                (1, EndedUnasked(1)),
-                (1, Waits(50)),
-                (50, IdlyClosed),
-                (51, GoesIdly),
-                (51, Connected),
-                (51, EndedUnasked(51)),
-                (101, GoesIdly),
-                (101, Connected),
-                (101, EndedUnasked(101)),
-                (200, IdlyClosed),
-                (200, Goes),
-            ],
+            "0 goes, 1 connected, 1 unasked 1, 1 waits 50, 50 closed idly, 51 goes idly, 51 connected, \
+             51 unasked 51, 101 goes idly, 101 connected, 101 unasked 101, 200 closed idly, 200 goes",
         );
     }
 
     #[test]
     fn ends_before_the_first_answer() {
-        use Step::{Connected, EndedEarly, Goes, GoesIdly, IdlyClosed, Refused, Waits, Worked};
         play(
             "the end of a connection that never worked says little: the answer may have been on its way",
-            &[(0, Goes), (1, Connected), (500, EndedEarly(1)), (500, IdlyClosed), (500, Goes), (500, Waits(550))],
+            "0 goes, 1 connected, 500 early 1, 500 closed idly, 500 goes, 500 waits 550",
         );
         play(
             "that of one that had stood for long says nothing: it may have ended long before it was asked",
-            &[(0, Goes), (1, Connected), (5000, EndedEarly(1)), (5000, GoesIdly), (5000, Waits(5050))],
+            "0 goes, 1 connected, 5000 early 1, 5000 goes idly, 5000 waits 5050",
         );
         play(
             "nor does it if another one has been made since",
-            &[(0, Goes), (0, Goes), (1, Connected), (200, Connected), (300, EndedEarly(1)), (300, GoesIdly)],
+            "0 goes, 0 goes, 1 connected, 200 connected, 300 early 1, 300 goes idly",
         );
         play(
             "the end of the next one is a failure",
-            &[
-                (0, Goes),
-                (1, Connected),
-                (500, EndedEarly(1)),
-                (500, Goes),
-                (501, Connected),
-                (510, EndedEarly(501)),
-                (510, Refused),
-                (560, Goes),
-            ],
+            "0 goes, 1 connected, 500 early 1, 500 goes, 501 connected, 510 early 501, 510 refused, 560 goes",
         );
         play(
             "unless it was made before the first one ended, or another one has worked since",
-            &[
-                (0, Goes),
-                (0, Goes),
-                (1, Connected),
-                (1, Connected),
-                (500, EndedEarly(1)),
-                (500, EndedEarly(1)),
-                (500, Goes),
-                (501, Connected),
-                (502, Worked),
-                (560, EndedEarly(501)),
-                (560, Goes),
-            ],
+            "0 goes, 0 goes, 1 connected, 1 connected, 500 early 1, 500 early 1, 500 goes, 501 connected, \
+             502 worked, 560 early 501, 560 goes",
         );
     }
 
     #[test]
     fn pauses_double_until_a_connection_works() {
-        use Step::{Connected, EndedEarly, Goes, GoesIdly, IdlyClosed, RefusedIdly, Worked};
         play(
             "doubling goes on until a connection works",
-            &[
-                (0, Goes),
-                (0, Connected),
-                (0, EndedEarly(0)),
-                (50, Goes),
-                (50, Connected),
-                (50, EndedEarly(50)),
-                (100, Goes),
-                (100, Connected),
-                (100, EndedEarly(100)),
-                (199, RefusedIdly),
-                (200, GoesIdly),
-                (200, Connected),
-                (200, Worked),
-                (201, EndedEarly(200)),
-                (250, IdlyClosed),
-                (251, GoesIdly),
-            ],
+            "0 goes, 0 connected, 0 early 0, 50 goes, 50 connected, 50 early 50, 100 goes, 100 connected, \
+             100 early 100, 199 refused idly, 200 goes idly, 200 connected, 200 worked, 201 early 200, \
+             250 closed idly, 251 goes idly",
         );
     }
 
