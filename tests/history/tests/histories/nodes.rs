@@ -49,12 +49,6 @@ fn a_key_may_be_seen_for_as_long_as_it_takes_to_go() {
 }
 
 #[test]
-fn a_key_before_anybody_asked_is_caught() {
-    is_leak(hold([key(4, 4)]));
-    good(&STRICT, hold([record("node 1", Kind::Key, (0, 5), 4, None)]));
-}
-
-#[test]
 fn a_key_after_a_loss_was_told_is_caught() {
     let told = |at| vec![acquire("a", (5, 10), 4, 50), lost("a", 40, 4), key(at, 4)];
     good(&STRICT, told(40));
@@ -121,12 +115,6 @@ fn a_key_of_an_attempt_that_never_came_back_may_stay_until_its_ttl_is_over() {
     is_leak(killed(61, Some(60)));
     // Its result is unknown, or it still waits.
     good(&STRICT, killed(61, None));
-}
-
-#[test]
-fn a_key_of_nobody_is_caught() {
-    is_leak(vec![key(20, 4)]);
-    is_leak(hold([named("bar", key(20, 4))]));
 }
 
 #[test]

@@ -62,30 +62,6 @@ fn turns_with(record: Record) -> Vec<Record> {
 }
 
 #[test]
-fn a_lapse_that_was_over_before_either_asked_excuses_nothing() {
-    is_overlap(overlap([lapse((10, 19))]));
-    excused(overlap([lapse((10, 20))]));
-}
-
-#[test]
-fn a_lapse_that_began_after_the_overlap_excuses_nothing() {
-    is_overlap(overlap([lapse((51, 60))]));
-    excused(overlap([lapse((50, 60))]));
-}
-
-#[test]
-fn of_several_lapses_the_one_that_matters_is_found() {
-    excused(overlap([lapse((0, 5)), lapse((1, 30)), lapse((2, 3)), lapse((55, 90))]));
-    is_overlap(overlap([lapse((0, 5)), lapse((1, 19)), lapse((2, 3)), lapse((55, 90))]));
-}
-
-#[test]
-fn a_lapse_excuses_its_own_name_only() {
-    excused(overlap([period(Kind::Lapse, "", (35, 45))]));
-    is_overlap(overlap([period(Kind::Lapse, "bar", (35, 45))]));
-}
-
-#[test]
 fn an_extension_after_the_lapse_says_that_the_keys_were_there_again() {
     // Both had the lock from a quorum after the lapse; that of b, if b asked before its end, proves nothing.
     let extended = |asked_b, lapsed| {
