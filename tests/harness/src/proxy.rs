@@ -104,13 +104,8 @@ impl Proxy {
         link.hold_replies();
     }
 
-    /// Loses everything clients send from now on, the ends of their connections included. A connection that lost
-    /// something stays dead after [`Proxy::let_go`], as no stream goes on after a gap.
-    pub fn drop_requests(&self) {
-        self.shared.requests(|faults| faults.lose = true);
-    }
-
-    /// Loses everything the server answers from now on; see [`Proxy::drop_requests`].
+    /// Loses everything the server answers from now on. A connection that lost something stays dead after
+    /// [`Proxy::let_go`], as no stream goes on after a gap.
     pub fn drop_replies(&self) {
         self.shared.replies(|faults| faults.lose = true);
     }
@@ -124,23 +119,13 @@ impl Proxy {
 
     /// Adds `delay` to every request and every reply that arrives from now on; zero ends it.
     pub fn delay(&self, delay: Duration) {
-        self.delay_requests(delay);
-        self.delay_replies(delay);
-    }
-
-    /// Adds `delay` to every request that arrives from now on; zero ends it.
-    pub fn delay_requests(&self, delay: Duration) {
         self.shared.requests(|faults| faults.delay = delay);
+        self.delay_replies(delay);
     }
 
     /// Adds `delay` to every reply that arrives from now on; zero ends it.
     pub fn delay_replies(&self, delay: Duration) {
         self.shared.replies(|faults| faults.delay = delay);
-    }
-
-    /// Breaks each connection once it has passed `n` more bytes of requests.
-    pub fn cut_requests_after(&self, n: usize) {
-        self.shared.requests(|faults| faults.cut = Some(n));
     }
 
     /// Breaks each connection once it has passed `n` more bytes of replies.
@@ -172,12 +157,6 @@ impl Proxy {
         }
     }
 
-    /// How many bytes of requests arrived so far, lost and held ones included: 0 says that nobody sent anything.
-    #[must_use]
-    pub fn requests_seen(&self) -> usize {
-        self.shared.state().links.iter().map(|link| link.requests.queue().seen).sum()
-    }
-
     /// How many bytes of replies arrived so far, lost and held ones included.
     #[must_use]
     pub fn replies_seen(&self) -> usize {
@@ -205,29 +184,13 @@ impl Drop for Proxy {
 }
 
 impl Link {
-    /// Takes requests in and keeps them until [`Link::let_go`].
-    pub fn hold_requests(&self) {
+    fn hold_requests(&self) {
         self.requests.change(|faults| faults.hold = true);
     }
 
     /// Lets the server answer and keeps the replies until [`Link::let_go`].
     pub fn hold_replies(&self) {
         self.replies.change(|faults| faults.hold = true);
-    }
-
-    /// Loses everything the client sends from now on; see [`Proxy::drop_requests`].
-    pub fn drop_requests(&self) {
-        self.requests.change(|faults| faults.lose = true);
-    }
-
-    /// Loses everything the server answers from now on; see [`Proxy::drop_requests`].
-    pub fn drop_replies(&self) {
-        self.replies.change(|faults| faults.lose = true);
-    }
-
-    /// Breaks the connection once it has passed `n` more bytes of requests.
-    pub fn cut_requests_after(&self, n: usize) {
-        self.requests.change(|faults| faults.cut = Some(n));
     }
 
     /// Breaks the connection once it has passed `n` more bytes of replies.
