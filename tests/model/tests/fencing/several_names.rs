@@ -4,7 +4,7 @@ use redlock::testing::model::Ask;
 use redlock::testing::simulation::Fault;
 use redlock_model::fencing::{DURABLE, EXCLUDES, Ends, Fencing, GIVEN_UP, MONO, Mutant, NO_BRIDGE, REAL_TIME, UNIQUE};
 
-use super::{assert_breaks, assert_holds, assert_shortest};
+use super::{assert_breaks, assert_holds};
 
 /// Two attempts at two names each, of which they have one in common.
 type Sets = Fencing<3, 2, 3>;
@@ -78,45 +78,4 @@ fn every_rule_about_all_names_is_needed() {
     assert_breaks(&with(Fault::ExtendAny), &[NO_BRIDGE]);
     assert_breaks(&given_back(Ask::Release, Some(Mutant::Planted(Fault::ReleaseFirst))), &[GIVEN_UP]);
     assert_breaks(&left(Some(Mutant::Planted(Fault::LeaveForgotten))), &[GIVEN_UP]);
-}
-
-#[test]
-fn a_fence_above_one_floor_alone_comes_twice() {
-    let model = OneAndTwo { mutant: Some(Mutant::Planted(Fault::FloorOfFirst)), ..one_and_two() };
-    assert_shortest(
-        &model,
-        UNIQUE,
-        &[
-            "-- the nodes remember a [0, 0, 0], b [0, 0, 0]",
-            "A: begins, for b",
-            "B: begins, for ab",
-            "A: node 1 grants 1",
-            "A: node 2 grants 1",
-            "A: wins with 1",
-            "B: node 3 grants 1",
-            "-- the key b on node 1 ends",
-            "B: node 1 grants 1",
-            "B: wins with 1",
-        ],
-    );
-}
-
-#[test]
-fn what_is_free_is_not_all() {
-    let model = OneAndTwo { mutant: Some(Mutant::Planted(Fault::TakesFree)), ..one_and_two() };
-    assert_shortest(
-        &model,
-        EXCLUDES,
-        &[
-            "-- the nodes remember a [0, 0, 0], b [0, 0, 0]",
-            "A: begins, for b",
-            "B: begins, for ab",
-            "A: node 1 grants 1",
-            "A: node 2 grants 1",
-            "A: wins with 1",
-            "B: node 1 grants 2",
-            "B: node 2 grants 2",
-            "B: wins with 2",
-        ],
-    );
 }

@@ -4,7 +4,7 @@ use redlock::testing::model::Ask;
 use redlock::testing::simulation::Fault;
 use redlock_model::fencing::{DURABLE, Ends, Fencing, KEPT, Mutant, NO_BRIDGE, OWN_ORDER, REAL_TIME, UNIQUE};
 
-use super::{assert_breaks, assert_holds, assert_shortest};
+use super::{assert_breaks, assert_holds};
 
 /// Two attempts on three nodes, and all that may happen without a loss of data.
 type Two = Fencing<3, 2>;
@@ -113,50 +113,4 @@ fn every_rule_about_those_who_share_is_needed() {
     let twice = Two { copies: 1, proposals: vec![1], ..with([R, W], Fault::ConfirmWithoutPeriod) };
     assert_breaks(&twice, &[UNIQUE, OWN_ORDER]);
     assert_breaks(&with([R, W], Fault::RestoreWithoutFence), &[NO_BRIDGE]);
-}
-
-#[test]
-fn whoever_joins_needs_a_fence_of_its_own() {
-    let mutant = Some(Mutant::Planted(Fault::JoinsWithCurrent));
-    assert_shortest(
-        &Three { mutant, ..three([R, R, W]) },
-        REAL_TIME,
-        &[
-            "-- the nodes remember [0, 0, 0]",
-            "A: begins, to share",
-            "A: node 1 grants 1",
-            "A: node 2 grants 1",
-            "A: wins with 1",
-            "B: begins, to share",
-            "B: node 1 grants 1",
-            "B: node 2 grants 1",
-            "B: wins with 1",
-        ],
-    );
-}
-
-/// The late acquire of a reader joins a sharing that began after somebody had the lock alone.
-#[test]
-fn an_extension_in_a_later_period_does_not_count() {
-    let mutant = Some(Mutant::Planted(Fault::ExtendWithoutPeriod));
-    assert_shortest(
-        &Two { mutant, ..two([R, W]) },
-        NO_BRIDGE,
-        &[
-            "-- the nodes remember [0, 0, 0]",
-            "A: begins, to share",
-            "B: begins",
-            "A: node 1 grants 1",
-            "A: node 2 grants 1",
-            "A: wins with 1",
-            "B: node 3 grants 2",
-            "-- the key on node 1 ends for A",
-            "B: node 1 grants 2",
-            "B: wins with 2",
-            "A: node 2 extends",
-            "-- the key on node 3 ends",
-            "A: node 3 grants 3, and nobody listens",
-            "A: node 3 extends, and remembers 3",
-        ],
-    );
 }
