@@ -4,7 +4,7 @@
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
-use harness::{Proxy, Server, eventually, redis};
+use harness::{Proxy, Server, eventually};
 use redlock::{ErrorKind, Guard, Redlock};
 use tokio::task::JoinSet;
 
@@ -33,13 +33,6 @@ fn clients(servers: &[Server], ttl: Duration) -> Vec<(Vec<Proxy>, Redlock)> {
 fn waiting(server: &Server) -> usize {
     let count = server.get(format!("redlock:waiters::redlock:slot:0:{{{NAME}}}"));
     count.and_then(|count| String::from_utf8(count).ok()?.parse().ok()).unwrap_or(0)
-}
-
-/// Of how many keys the server remembers who has read them.
-fn tracked_keys(server: &Server) -> u64 {
-    let told: String = redis::from_redis_value(server.command(&["INFO", "stats"])).unwrap();
-    let keys = told.lines().find_map(|line| line.strip_prefix("tracking_total_keys:"));
-    keys.unwrap().trim().parse().unwrap()
 }
 
 /// Takes all slots.
@@ -124,7 +117,7 @@ async fn servers_forget_waiters_that_have_seen_a_free_slot() {
         // Nobody rings it, and it expires.
         servers[0].command(&["PEXPIRE", &format!("redlock:slot:bell:{{{name}}}"), "1"]);
     }
-    eventually("the server remembers nobody", || tracked_keys(&servers[0]) == 0);
+    eventually("the server remembers nobody", || servers[0].counted("tracking_total_keys") == 0);
 }
 
 /// Otherwise nobody would be told where each node is the only one that has a free slot.

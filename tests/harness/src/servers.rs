@@ -308,6 +308,14 @@ impl Server {
         stats.lines().filter_map(calls).sum()
     }
 
+    /// A number of this name among the server's statistics.
+    #[must_use]
+    pub fn counted(&self, name: &str) -> u64 {
+        let stats: String = redis::from_redis_value(self.command(&["INFO", "stats"])).expect("a text");
+        let number = |line: &str| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok();
+        stats.lines().find_map(number).expect("a statistic of this name")
+    }
+
     /// Runs one command over a connection of its own: at once, without waiting for a server that is down.
     pub fn try_command(&self, command: &[impl AsRef<[u8]>]) -> RedisResult<Value> {
         let (name, args) = command.split_first().expect("a command has a name");
