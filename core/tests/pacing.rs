@@ -1,4 +1,4 @@
-//! A server that cannot be connected to is tried twenty times a second at most, however many names wait, and is found
+//! A server that refuses connections is tried twenty times a second at most, however many names wait, and is found
 //! soon after it is back.
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use harness::{Door, Proxy, SLACK, Server, Way, eventually, redis};
+use harness::{Proxy, SLACK, Server, eventually};
 use redlock::Redlock;
 use tokio::task::JoinSet;
 
@@ -50,9 +50,15 @@ fn failed(node: &str) -> u64 {
     counts.lock().unwrap().get(node).copied().unwrap_or_default()
 }
 
-/// Waits with `names` locks for a server in trouble, counts, and lets the server come back.
-async fn keeps_the_pace(names: usize, url: &str, tries: impl Fn() -> u64, back: impl FnOnce()) {
-    let redlock = Redlock::builder().nodes(url).restart_delay(Duration::ZERO).build().unwrap();
+/// Waits with `names` locks for a server that refuses connections, counts, and lets the server come back.
+async fn refuses(names: usize) {
+    let server = Server::builder().tcp(true).start();
+    let proxy = Proxy::to(&server);
+    proxy.refuse(true);
+    let node = proxy.url().trim_end_matches('/').to_owned();
+    let tries = || failed(&node);
+    tries();
+    let redlock = Redlock::builder().nodes(proxy.url()).restart_delay(Duration::ZERO).build().unwrap();
     let mut calls = JoinSet::new();
     for number in 0..names {
         calls.spawn(redlock.lock(format!("job:{number}")).into_future());
@@ -65,7 +71,7 @@ async fn keeps_the_pace(names: usize, url: &str, tries: impl Fn() -> u64, back: 
     let most = MOST_PER_SECOND * u64::try_from(time.as_millis()).unwrap() / 1000 + 4;
     assert!(count <= most, "{names} names: {count} connects in {time:?}");
     assert!(count >= 1, "{names} names: it is tried again");
-    back();
+    proxy.refuse(false);
     let noticed = Instant::now();
     let first = calls.join_next().await.unwrap().unwrap().unwrap();
     assert!(noticed.elapsed() <= NOTICED + SLACK, "{names} names: noticed after {:?}", noticed.elapsed());
@@ -73,36 +79,6 @@ async fn keeps_the_pace(names: usize, url: &str, tries: impl Fn() -> u64, back: 
     while let Some(call) = calls.join_next().await {
         drop(call.unwrap().unwrap());
     }
-}
-
-async fn refuses(names: usize) {
-    let server = Server::builder().tcp(true).start();
-    let proxy = Proxy::to(&server);
-    proxy.refuse(true);
-    let node = proxy.url().trim_end_matches('/').to_owned();
-    failed(&node);
-    keeps_the_pace(names, &proxy.url(), || failed(&node), || proxy.refuse(false)).await;
-}
-
-async fn hangs_up(names: usize) {
-    let server = Server::start();
-    let door = Door::to(&server, Way::Closed);
-    keeps_the_pace(names, &door.url(), || door.came(), || door.set(Way::Open)).await;
-}
-
-async fn is_full(names: usize) {
-    let server = Server::builder().tcp(true).start();
-    let admin = Mutex::new(server.connect());
-    let clients = |most: u32| {
-        redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(most).exec(&mut admin.lock().unwrap()).unwrap();
-    };
-    clients(1);
-    let rejected = || {
-        let stats: String = redis::cmd("INFO").arg("stats").query(&mut admin.lock().unwrap()).unwrap();
-        let count = stats.lines().find_map(|line| line.strip_prefix("rejected_connections:"));
-        count.unwrap().trim().parse().unwrap()
-    };
-    keeps_the_pace(names, &server.url(), rejected, || clients(1000)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,42 +98,4 @@ async fn many_names_and_a_server_that_refuses() {
 async fn masses_of_names_and_a_server_that_refuses() {
     harness::alone!();
     refuses(5_000).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_name_and_a_server_that_hangs_up() {
-    harness::alone!();
-    hangs_up(1).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_names_and_a_server_that_hangs_up() {
-    harness::alone!();
-    hangs_up(500).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "make test-all: five thousand calls"]
-async fn masses_of_names_and_a_server_that_hangs_up() {
-    harness::alone!();
-    hangs_up(5_000).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_name_and_a_full_server() {
-    harness::alone!();
-    is_full(1).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_names_and_a_full_server() {
-    harness::alone!();
-    is_full(500).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "make test-all: five thousand calls"]
-async fn masses_of_names_and_a_full_server() {
-    harness::alone!();
-    is_full(5_000).await;
 }

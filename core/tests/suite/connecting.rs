@@ -7,12 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::redis::{self, from_redis_value};
-use harness::{Door, LIMIT, Proxy, Server, Way, eventually};
+use harness::{Door, LIMIT, Proxy, SLACK, Server, Way, eventually};
 use redlock::{Error, ErrorKind, Guard, Redlock, blocking};
 use tokio::task::JoinHandle;
 
 /// Most connects to one node in a second.
 const MOST_PER_SECOND: u64 = 20;
+/// How long a server that is back may go unnoticed.
+const NOTICED: Duration = Duration::from_secs(1);
 /// Connections that last longer prove that the node keeps them.
 const BRIEF: Duration = Duration::from_secs(1);
 /// Locks that do not end by themselves within a test.
@@ -45,21 +47,19 @@ fn connections(server: &Server) -> HashSet<u64> {
     list.lines().filter(|line| !line.contains("cmd=client")).filter_map(id).collect()
 }
 
-/// A number among a server's statistics.
-fn stat(admin: &mut redis::Connection, section: &str, name: &str) -> u64 {
-    let text: String = redis::cmd("INFO").arg(section).query(admin).unwrap();
-    let number = |line: &str| line.strip_prefix(name)?.split([',', ':', '=']).find_map(|word| word.parse::<u64>().ok());
-    text.lines().filter_map(number).sum()
-}
-
-/// How many keys the server will tell the next change of.
-fn told(server: &Server) -> u64 {
-    stat(&mut server.connect(), "stats", "tracking_total_keys")
-}
-
 /// Asks for `count` locks at once.
 fn wait_for(redlock: &Redlock, count: usize) -> Vec<JoinHandle<Result<Guard, Error>>> {
     (0..count).map(|i| tokio::spawn(redlock.lock(format!("job:{i}")).into_future())).collect()
+}
+
+/// Now that the server is back, one of the calls gets its lock soon, and then each of them.
+async fn are_served(calls: Vec<JoinHandle<Result<Guard, Error>>>) {
+    let back = Instant::now();
+    eventually("it is noticed", || calls.iter().any(JoinHandle::is_finished));
+    assert!(back.elapsed() <= NOTICED + SLACK, "noticed after {:?}", back.elapsed());
+    for call in calls {
+        drop(tokio::time::timeout(LIMIT, call).await.expect("it is noticed").unwrap().unwrap());
+    }
 }
 
 /// How much a count grows in a second and a half.
@@ -91,10 +91,7 @@ async fn a_node_that_hangs_up_is_connected_to_twenty_times_a_second_at_most() {
         assert!(count <= most(time), "{way:?}: {count} connects in {time:?}");
         assert!(count >= 2, "{way:?}: it is tried again");
         door.set(Way::Open);
-        for call in calls {
-            let guard = tokio::time::timeout(LIMIT, call).await.expect("it is noticed").unwrap().unwrap();
-            drop(guard);
-        }
+        are_served(calls).await;
         assert!(held.iter().all(Guard::is_held), "{way:?}: renewals go on");
     }
 }
@@ -158,7 +155,11 @@ async fn a_full_server_is_named_as_such_and_keeps_nobody_deaf() {
     redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut admin).unwrap();
     let redlock = client(&server.url());
     let calls = wait_for(&redlock, 300);
-    let mut rejected = || stat(&mut admin, "stats", "rejected_connections");
+    let mut rejected = || {
+        let text: String = redis::cmd("INFO").arg("stats").query(&mut admin).unwrap();
+        let count = text.lines().find_map(|line| line.strip_prefix("rejected_connections:"));
+        count.unwrap().trim().parse::<u64>().unwrap()
+    };
     let before = rejected();
     let start = Instant::now();
     let refused = redlock.lock(NAME).timeout(Duration::from_millis(1500)).await.unwrap_err();
@@ -167,9 +168,7 @@ async fn a_full_server_is_named_as_such_and_keeps_nobody_deaf() {
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     assert!(refused.nodes()[0].answer.contains("max number of clients"), "{refused}");
     redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1000).exec(&mut admin).unwrap();
-    for call in calls {
-        drop(tokio::time::timeout(LIMIT, call).await.expect("it is noticed").unwrap().unwrap());
-    }
+    are_served(calls).await;
     is_told(&server, &redlock).await;
 }
 
@@ -177,7 +176,7 @@ async fn a_full_server_is_named_as_such_and_keeps_nobody_deaf() {
 async fn is_told(server: &Server, redlock: &Redlock) {
     let holder = redlock.lock(NAME).await.unwrap();
     let waiter = tokio::spawn(redlock.lock(NAME).into_future());
-    eventually("the server will tell the waiter", || told(server) > 0);
+    eventually("the server will tell the waiter", || server.counted("tracking_total_keys") > 0);
     holder.release().await.unwrap();
     tokio::time::timeout(LIMIT, waiter).await.unwrap().unwrap().unwrap().release().await.unwrap();
 }
@@ -260,7 +259,7 @@ async fn a_server_far_away_is_waited_for_without_asking() {
     // Its renewal is due soon, and takes a round trip.
     let holder = redlock.lock(NAME).ttl(Duration::from_secs(4)).try_acquire().await.unwrap().unwrap();
     let waiter = tokio::spawn(redlock.lock(NAME).into_future());
-    eventually("the server will tell the waiter", || told(&server) > 0);
+    eventually("the server will tell the waiter", || server.counted("tracking_total_keys") > 0);
     let left = || from_redis_value::<i64>(server.command(&["PTTL", NAME])).unwrap();
     let before = left();
     eventually("the lock is renewed", || left() > before);
