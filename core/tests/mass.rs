@@ -8,8 +8,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::pin::Pin;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use harness::redis::FromRedisValue;
 use harness::{Proxy, Server, cluster, eventually, this_test};
 use redlock::{Guard, Redlock};
 use tokio::runtime::Runtime;
+
+use crate::suite::log::Log;
 
 /// Of keys that do not expire within a test.
 const LONG: Duration = Duration::from_secs(60);
@@ -59,17 +61,6 @@ async fn hold(redlock: &Redlock, count: usize) -> Vec<Guard> {
 
 fn client(urls: impl IntoIterator<Item = String>, ttl: Duration) -> Redlock {
     Redlock::builder().nodes(urls.into_iter().collect::<Vec<_>>()).ttl(ttl).auto_renew(false).build().unwrap()
-}
-
-#[test]
-fn guards_dropped_at_once_leave_no_key() {
-    harness::alone!();
-    let servers = cluster(1);
-    let redlock = client([servers[0].url()], LONG);
-    let guards = current_thread().block_on(hold_all(&redlock));
-    assert_eq!(left(&servers[0]), MANY);
-    drop(guards);
-    none_is_left(&servers);
 }
 
 /// Polls a future once, and leaves it.
@@ -187,21 +178,6 @@ fn trickle(mut server: TcpStream, mut client: TcpStream, slow: &AtomicBool) -> i
     }
 }
 
-/// Keeps what is logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<String>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().push_str(&String::from_utf8_lossy(bytes));
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// All releases together take five times as long as a node may take for an answer.
 #[test]
 #[ignore = "make test-all: answers that trickle for seconds"]
@@ -226,7 +202,7 @@ fn a_healthy_node_that_is_owed_much_is_not_taken_for_silent() {
     trickle.on.store(true, Ordering::SeqCst);
     drop(guards);
     none_is_left(&servers);
-    let text = log.0.lock().unwrap().clone();
+    let text = log.text();
     let silent = |line: &&str| line.contains("stopped responding") && line.contains(&trickle.port.to_string());
     assert_eq!(text.lines().find(silent), None);
 }

@@ -9,7 +9,7 @@ mod diagnose_cluster;
 mod errors;
 mod hold;
 mod layers;
-mod log;
+pub(crate) mod log;
 mod nodes;
 #[cfg(feature = "__bindings")]
 mod objects;
