@@ -1,17 +1,17 @@
-//! The Rust faces wherever they may be called from: every kind of runtime, none at all, plain threads, a child process;
+//! The Rust faces wherever they may be called from: every kind of runtime, none at all, plain threads;
 //! and every way to let go of a guard.
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use harness::redis::cmd;
-use harness::{Proxy, SLACK, Server, all_have, cluster, eventually, ran, this_test};
+use harness::{Proxy, SLACK, Server, all_have, cluster, eventually};
 use redlock::{ErrorKind, LockState, LostReason, NodeState, NodeView, Redlock, blocking};
 
 /// Drives a future without any runtime.
@@ -52,13 +52,6 @@ async fn cycle(redlock: &Redlock) {
     let ours = |node: &NodeView| matches!(node.state, NodeState::Held { fence, .. } if fence == guard.fence());
     assert!(view.nodes.iter().any(ours), "{view:?}");
     guard.release().await.unwrap();
-}
-
-/// Adds one in two steps: without the lock around it, updates are lost.
-fn add_one(counter: &AtomicU32) {
-    let before = counter.load(Ordering::SeqCst);
-    thread::yield_now();
-    counter.store(before + 1, Ordering::SeqCst);
 }
 
 #[test]
@@ -292,47 +285,6 @@ fn a_blocking_guard_goes_from_thread_to_thread() {
     assert_eq!(server.get("foo"), None);
 }
 
-/// Runs `test` of this file in a process of its own with `variables` set, and returns what it printed.
-fn child(test: &str, variables: &[(&str, Option<&str>)]) -> String {
-    let mut command = this_test(module_path!(), test);
-    command.env("REDLOCK_TEST_CHILD", "1");
-    for (name, value) in variables {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    ran(command)
-}
-
-#[test]
-fn from_env_reads_the_environment() {
-    if std::env::var_os("REDLOCK_TEST_CHILD").is_some() {
-        match blocking::Redlock::from_env() {
-            Ok(redlock) => println!("made {redlock:?}"),
-            Err(error) => println!("{}: {error}", error.code()),
-        }
-        if std::env::var_os("REDLOCK_TEST_ACQUIRE").is_some() {
-            let runtime = current_thread();
-            let guard = runtime.block_on(Redlock::from_env().unwrap().lock("foo").acquire()).unwrap();
-            assert!(blocking::Redlock::from_env().unwrap().lock("foo").try_acquire().unwrap().is_none());
-            // Ends with the lock held: a process that ends so must not hang.
-            std::mem::forget(guard);
-        }
-        return;
-    }
-    let me = "from_env_reads_the_environment";
-    let servers = cluster(3);
-    let list = urls(&servers).join(" , ");
-    child(me, &[("REDLOCK_URLS", Some(&list)), ("REDLOCK_TEST_ACQUIRE", Some("1"))]);
-    assert!(servers.iter().filter(|server| server.get("foo").is_some()).count() >= 2);
-    assert!(child(me, &[("REDLOCK_URLS", None)]).contains("redis://127.0.0.1:6379"));
-    for wrong in ["", "redis://a,", "redis://a,redis://a:6379", "http://a"] {
-        let printed = child(me, &[("REDLOCK_URLS", Some(wrong))]);
-        assert!(printed.contains("invalid_argument: "), "{wrong:?}: {printed}");
-    }
-}
-
 #[tokio::test]
 async fn a_lock_can_be_awaited_tried_and_run() {
     let server = Server::start();
@@ -364,29 +316,6 @@ async fn a_lock_can_be_awaited_tried_and_run() {
     let error = redlock.lock("foo").timeout(Duration::ZERO).run(async |_| panic!("never runs")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
     held.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn run_can_be_spawned() {
-    let server = Server::start();
-    let redlock = Redlock::new(server.url()).unwrap();
-    let counter = Arc::new(AtomicU32::new(0));
-    let tasks: Vec<_> = (0..4)
-        .map(|_| {
-            let (lock, counter) = (redlock.lock("foo"), Arc::clone(&counter));
-            tokio::spawn(async move {
-                lock.run(async |guard| {
-                    guard.extend().await.unwrap();
-                    add_one(&counter);
-                })
-                .await
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap().unwrap();
-    }
-    assert_eq!(counter.load(Ordering::SeqCst), 4);
 }
 
 /// Notes that it was dropped.

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use harness::{MASTER, Proxy, Server, all_have, cluster, eventually, ran, redis, this_test};
+use harness::{MASTER, Proxy, Server, all_have, cluster, eventually, redis};
 use redlock::{Error, ErrorKind, Redlock, blocking};
 
 /// Characters that a URL, a shell or a log format could trip over.
@@ -411,29 +411,6 @@ fn addresses_that_are_wrong() {
     let twice = format!("redis://user:{ENCODED}@host");
     assert_eq!(use_and_show(&seen, &[twice.clone(), twice]).unwrap().kind(), ErrorKind::InvalidArgument);
     seen.lacks(CORE);
-}
-
-#[test]
-fn the_environment() {
-    if std::env::var_os("REDLOCK_TEST_CHILD").is_some() {
-        match Redlock::from_env() {
-            Ok(redlock) => println!("made {redlock:?}"),
-            Err(error) => println!("refused {error} {error:?}"),
-        }
-        return;
-    }
-    for list in [
-        format!("redis://:{ENCODED}@a,redis://:{ENCODED}@b"),
-        format!("redis://:{SECRET}@a,redis://b"),
-        format!("redis://:{CORE},{CORE}@a"),
-        format!("redis://:{ENCODED}@a,redis://:{ENCODED}@a"),
-    ] {
-        let mut command = this_test(module_path!(), "the_environment");
-        command.env("REDLOCK_TEST_CHILD", "1").env("REDLOCK_URLS", &list);
-        let text = ran(command);
-        assert!(text.contains("made ") || text.contains("refused "), "nothing was tried");
-        assert!(!text.contains(CORE), "{}", text.replace(CORE, "<SECRET>"));
-    }
 }
 
 #[test]
