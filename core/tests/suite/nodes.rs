@@ -7,7 +7,6 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::redis;
 use harness::{LIMIT, Proxy, SLACK, Server, cluster, eventually};
 use redlock::{Error, ErrorKind, NodeState, Redlock, blocking};
 use tokio::runtime::Runtime;
@@ -19,62 +18,22 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
 const NAME: &str = "foo";
 
-/// One of the two Rust faces on one set of nodes.
-enum Client {
-    Async(Runtime, Redlock),
-    Blocking(blocking::Redlock),
-}
-
-enum Guard<'a> {
-    Async(&'a Runtime, redlock::Guard),
-    Blocking(blocking::Guard),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Face {
-    Async,
-    Blocking,
-}
+/// A blocking client: those of the simulation are async.
+struct Client(blocking::Redlock);
 
 impl Client {
-    fn new(face: Face, nodes: &[String], restart_delay: Duration) -> Self {
-        Self::of(face, Redlock::builder().nodes(nodes).restart_delay(restart_delay).build().unwrap())
+    fn new(nodes: &[String], restart_delay: Duration) -> Self {
+        Self(blocking::Redlock::from(Redlock::builder().nodes(nodes).restart_delay(restart_delay).build().unwrap()))
     }
 
-    fn of(face: Face, redlock: Redlock) -> Self {
-        match face {
-            Face::Async => Self::Async(runtime(), redlock),
-            Face::Blocking => Self::Blocking(blocking::Redlock::from(redlock)),
-        }
-    }
-
-    fn acquire(&self, timeout: Duration) -> Result<Guard<'_>, Error> {
-        match self {
-            Self::Async(runtime, client) => {
-                let acquired = runtime.block_on(client.lock(NAME).timeout(timeout).acquire());
-                acquired.map(|guard| Guard::Async(runtime, guard))
-            }
-            Self::Blocking(client) => client.lock(NAME).timeout(timeout).acquire().map(Guard::Blocking),
-        }
-    }
-
-    /// One try, with another ttl.
-    fn acquire_for(&self, ttl: Duration) -> Result<(), Error> {
-        match self {
-            Self::Async(runtime, client) => {
-                runtime.block_on(client.lock(NAME).ttl(ttl).timeout(Duration::ZERO).acquire()).map(drop)
-            }
-            Self::Blocking(client) => client.lock(NAME).ttl(ttl).timeout(Duration::ZERO).acquire().map(drop),
-        }
+    fn acquire(&self, timeout: Duration) -> Result<blocking::Guard, Error> {
+        self.0.lock(NAME).timeout(timeout).acquire()
     }
 
     /// How many nodes hold the lock, by inspection.
     fn holders(&self) -> usize {
-        let view = match self {
-            Self::Async(runtime, client) => runtime.block_on(client.inspect(NAME)),
-            Self::Blocking(client) => client.inspect(NAME),
-        };
-        view.unwrap().nodes.iter().filter(|node| matches!(node.state, NodeState::Held { .. })).count()
+        let view = self.0.inspect(NAME).unwrap();
+        view.nodes.iter().filter(|node| matches!(node.state, NodeState::Held { .. })).count()
     }
 
     /// Acquires and releases, which must work at once.
@@ -103,22 +62,6 @@ impl Client {
             drop(guard);
             holders == nodes
         });
-    }
-}
-
-impl Guard<'_> {
-    fn extend(&self) -> Result<(), Error> {
-        match self {
-            Self::Async(runtime, guard) => runtime.block_on(guard.extend()),
-            Self::Blocking(guard) => guard.extend(),
-        }
-    }
-
-    fn release(self) -> Result<(), Error> {
-        match self {
-            Self::Async(runtime, guard) => runtime.block_on(guard.release()),
-            Self::Blocking(guard) => guard.release(),
-        }
     }
 }
 
@@ -163,144 +106,68 @@ fn read_only(server: &Server) -> End<'_> {
     Box::new(|| drop(server.command(&["REPLICAOF", "NO", "ONE"])))
 }
 
-/// A command over a connection that gets through a fault.
-fn ask(connection: &mut redis::Connection, command: &str) {
-    let mut words = command.split(' ');
-    let mut request = redis::cmd(words.next().unwrap());
-    for word in words {
-        request.arg(if word == "\"\"" { "" } else { word });
-    }
-    request.exec(connection).unwrap_or_else(|error| panic!("{command}: {error}"));
-}
-
 #[test]
 fn slow_nodes_delay_only_where_a_quorum_needs_them() {
-    for face in [Face::Async, Face::Blocking] {
-        let servers = cluster(5);
-        let proxies: Vec<Proxy> = servers[..2].iter().map(Proxy::to).collect();
-        let nodes: Vec<_> = proxies.iter().map(Proxy::url).chain(urls(&servers[2..])).collect();
-        let client = Client::new(face, &nodes, Duration::ZERO);
-        // Its answers are late; how late a busy machine makes them besides does not matter here.
-        let alone = Redlock::builder().nodes(&nodes[..1]).node_timeout(Duration::from_secs(5)).build().unwrap();
-        let alone = Client::of(face, alone);
-        client.warms_up(&servers);
-        alone.cycle();
-        for proxy in &proxies {
-            proxy.delay(Duration::from_millis(75));
-        }
-        // An acquire or a release would wait for them for 150 ms.
-        mostly_within(Duration::from_millis(150), "cycles beside slow nodes", 20, || client.cycle());
-        eventually("nothing is on its way", || proxies.iter().all(|proxy| proxy.requests_waiting() == 0));
-        eventually("no key stays", || all_free(&servers));
-        for _ in 0..3 {
-            let guard = alone.acquire(Duration::ZERO).unwrap();
-            guard.extend().unwrap();
-            guard.release().unwrap();
-        }
-        assert!(all_free(&servers));
+    let servers = cluster(5);
+    let proxies: Vec<Proxy> = servers[..2].iter().map(Proxy::to).collect();
+    let nodes: Vec<_> = proxies.iter().map(Proxy::url).chain(urls(&servers[2..])).collect();
+    let client = Client::new(&nodes, Duration::ZERO);
+    // Its answers are late; how late a busy machine makes them besides does not matter here.
+    let alone = Redlock::builder().nodes(&nodes[..1]).node_timeout(Duration::from_secs(5)).build().unwrap();
+    let alone = Client(blocking::Redlock::from(alone));
+    client.warms_up(&servers);
+    alone.cycle();
+    for proxy in &proxies {
+        proxy.delay(Duration::from_millis(75));
     }
+    // An acquire or a release would wait for them for 150 ms.
+    mostly_within(Duration::from_millis(150), "cycles beside slow nodes", 20, || client.cycle());
+    eventually("nothing is on its way", || proxies.iter().all(|proxy| proxy.requests_waiting() == 0));
+    eventually("no key stays", || all_free(&servers));
+    for _ in 0..3 {
+        let guard = alone.acquire(Duration::ZERO).unwrap();
+        guard.extend().unwrap();
+        guard.release().unwrap();
+    }
+    assert!(all_free(&servers));
 }
 
 /// Whoever reads the error at night must not look for a time that nobody had.
 #[test]
 fn a_vote_that_a_timeout_cuts_short_names_the_time_that_it_had() {
     let server = Server::start();
-    for face in [Face::Async, Face::Blocking] {
-        let client = Client::new(face, &[server.url()], Duration::ZERO);
-        client.cycle();
-        server.freeze();
-        let error = client.acquire(Duration::from_millis(70)).map(drop).unwrap_err();
-        server.thaw();
-        let answer = &error.nodes()[0].answer;
-        let given = answer.strip_prefix("no answer within ").and_then(|text| text.strip_suffix("ms"));
-        let given = given.unwrap_or_else(|| panic!("{answer}"));
-        assert!(given.parse::<u32>().unwrap() <= 70, "{answer}");
-    }
-}
-
-#[test]
-fn a_try_on_hung_nodes_leaves_no_key_although_nobody_calls_again() {
-    for face in [Face::Async, Face::Blocking] {
-        let servers = cluster(3);
-        for nodes in [&servers[..1], &servers[..]] {
-            let client = match Client::new(face, &urls(nodes), Duration::ZERO) {
-                Client::Async(_, client) => {
-                    // Driven only during the calls, like a blocking one.
-                    Client::Async(tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(), client)
-                }
-                blocking @ Client::Blocking(_) => blocking,
-            };
-            client.cycle();
-            for tries in [1, 2] {
-                nodes.iter().for_each(Server::freeze);
-                for _ in 0..tries {
-                    assert!(client.acquire_for(Duration::from_secs(60)).is_err());
-                }
-                nodes.iter().for_each(Server::thaw);
-                eventually(&format!("no key stays after {tries} tries, {face:?}"), || all_free(nodes));
-            }
-        }
-    }
-}
-
-#[test]
-fn a_lock_held_on_an_even_number_of_nodes_is_held() {
-    for face in [Face::Async, Face::Blocking] {
-        for nodes in [2, 4] {
-            let servers = cluster(nodes);
-            let client = Client::new(face, &urls(&servers), Duration::ZERO);
-            client.warms_up(&servers);
-            let guard = client.acquire(Duration::ZERO).unwrap();
-            for _ in 0..20 {
-                let error = client.acquire(Duration::ZERO).err().unwrap();
-                assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
-            }
-            guard.release().unwrap();
-        }
-    }
+    let client = Client::new(&[server.url()], Duration::ZERO);
+    client.cycle();
+    server.freeze();
+    let error = client.acquire(Duration::from_millis(70)).map(drop).unwrap_err();
+    server.thaw();
+    let answer = &error.nodes()[0].answer;
+    let given = answer.strip_prefix("no answer within ").and_then(|text| text.strip_suffix("ms"));
+    let given = given.unwrap_or_else(|| panic!("{answer}"));
+    assert!(given.parse::<u32>().unwrap() <= 70, "{answer}");
 }
 
 /// Bars are told in every call: with a timeout at its end, and never as a lock that others hold.
 #[test]
 fn a_call_that_waits_for_a_bar_says_so() {
     let log = of_all_threads();
-    for face in [Face::Async, Face::Blocking] {
-        for nodes in [1, 3] {
-            let servers = cluster(nodes);
-            let client = Client::new(face, &urls(&servers), Duration::from_secs(60));
-            client.warms_up(&servers);
-            let majority = &servers[..=nodes / 2];
-            majority.iter().for_each(Server::restart);
-            let error = client.acquire(Duration::from_secs(1)).err().unwrap();
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-            let barred = |answer: &str| answer.starts_with("restarted; its votes count again in");
-            let count = error.nodes().iter().filter(|node| barred(&node.answer)).count();
-            assert_eq!(count, majority.len(), "{error}");
-            let text = log.text();
-            let of_this = |line: &&str| {
-                line.contains("nodes restarted and do not count yet; waiting for them")
-                    && line.contains(&servers[0].url())
-            };
-            assert_eq!(text.lines().filter(of_this).count(), 1, "{text}");
-        }
+    for nodes in [1, 3] {
+        let servers = cluster(nodes);
+        let client = Client::new(&urls(&servers), Duration::from_secs(60));
+        client.warms_up(&servers);
+        let majority = &servers[..=nodes / 2];
+        majority.iter().for_each(Server::restart);
+        let error = client.acquire(Duration::from_secs(1)).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let barred = |answer: &str| answer.starts_with("restarted; its votes count again in");
+        let count = error.nodes().iter().filter(|node| barred(&node.answer)).count();
+        assert_eq!(count, majority.len(), "{error}");
+        let text = log.text();
+        let of_this = |line: &&str| {
+            line.contains("nodes restarted and do not count yet; waiting for them") && line.contains(&servers[0].url())
+        };
+        assert_eq!(text.lines().filter(of_this).count(), 1, "{text}");
     }
-}
-
-/// Two wait, one in front of the other, and both say what they wait for.
-#[test]
-fn a_call_in_line_for_a_bar_says_so() {
-    let server = Server::start();
-    let redlock = Redlock::builder().nodes(server.url()).restart_delay(Duration::from_secs(60)).build().unwrap();
-    runtime().block_on(async {
-        redlock.lock(NAME).await.unwrap().release().await.unwrap();
-        server.restart();
-        let [first, second] = [1_000, 1_500].map(|millis| redlock.lock(NAME).timeout(Duration::from_millis(millis)));
-        let (first, second) = tokio::join!(first.into_future(), second.into_future());
-        for error in [first.unwrap_err(), second.unwrap_err()] {
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-            assert!(error.nodes()[0].answer.starts_with("restarted; its votes count again in"), "{error}");
-        }
-    });
 }
 
 /// The one in front has heard of a bar, and holds the lock by the time that the other one's timeout is over.
@@ -348,79 +215,73 @@ fn a_call_behind_one_that_has_heard_nothing_does_not_say_that_others_hold_the_lo
 
 #[test]
 fn one_barred_node_of_three_is_no_hindrance() {
-    for face in [Face::Async, Face::Blocking] {
-        let servers = cluster(3);
-        let client = Client::new(face, &urls(&servers), Duration::from_secs(60));
-        client.warms_up(&servers);
-        servers[0].restart();
-        within(2 * NODE_TIMEOUT, "cycles beside a barred node", || (0..10).for_each(|_| client.cycle()));
-        // But it does not count: without one of the others there is no quorum.
-        eventually("the restarted node is asked", || {
-            let guard = client.acquire(Duration::ZERO).unwrap();
-            let asked = servers[0].get(NAME).is_some();
-            guard.release().unwrap();
-            asked
-        });
-        eventually("no key stays", || all_free(&servers));
-        servers[1].freeze();
-        for _ in 0..3 {
-            let error = client.acquire(Duration::ZERO).err().unwrap();
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        }
-        servers[1].thaw();
-        client.heals("the third is back");
+    let servers = cluster(3);
+    let client = Client::new(&urls(&servers), Duration::from_secs(60));
+    client.warms_up(&servers);
+    servers[0].restart();
+    within(2 * NODE_TIMEOUT, "cycles beside a barred node", || (0..10).for_each(|_| client.cycle()));
+    // But it does not count: without one of the others there is no quorum.
+    eventually("the restarted node is asked", || {
+        let guard = client.acquire(Duration::ZERO).unwrap();
+        let asked = servers[0].get(NAME).is_some();
+        guard.release().unwrap();
+        asked
+    });
+    eventually("no key stays", || all_free(&servers));
+    servers[1].freeze();
+    for _ in 0..3 {
+        let error = client.acquire(Duration::ZERO).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
+    servers[1].thaw();
+    client.heals("the third is back");
 }
 
 #[test]
 fn a_replica_never_counts() {
-    for face in [Face::Async, Face::Blocking] {
-        let master = Server::builder().tcp(true).start();
-        let servers = [Server::start(), Server::start()];
-        servers[0].command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-        eventually("the replica follows", || {
-            let info = servers[0].command(&["INFO", "replication"]);
-            format!("{info:?}").contains("master_link_status:up")
-        });
-        let alone = Client::new(face, &urls(&servers[..1]), Duration::ZERO);
-        for _ in 0..2 {
-            let error = alone.acquire(Duration::ZERO).err().unwrap();
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-            assert!(error.nodes()[0].answer.contains("is a replica"), "{error}");
-        }
-        let client = Client::new(face, &urls([&servers[0], &master, &servers[1]]), Duration::ZERO);
-        client.cycle();
-        servers[1].freeze();
-        for _ in 0..3 {
-            assert_eq!(client.acquire(Duration::ZERO).err().unwrap().kind(), ErrorKind::Unavailable);
-        }
-        servers[1].thaw();
-        client.heals("the second master is back");
+    let master = Server::builder().tcp(true).start();
+    let servers = [Server::start(), Server::start()];
+    servers[0].command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    eventually("the replica follows", || {
+        let info = servers[0].command(&["INFO", "replication"]);
+        format!("{info:?}").contains("master_link_status:up")
+    });
+    let alone = Client::new(&urls(&servers[..1]), Duration::ZERO);
+    for _ in 0..2 {
+        let error = alone.acquire(Duration::ZERO).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.nodes()[0].answer.contains("is a replica"), "{error}");
     }
+    let client = Client::new(&urls([&servers[0], &master, &servers[1]]), Duration::ZERO);
+    client.cycle();
+    servers[1].freeze();
+    for _ in 0..3 {
+        assert_eq!(client.acquire(Duration::ZERO).err().unwrap().kind(), ErrorKind::Unavailable);
+    }
+    servers[1].thaw();
+    client.heals("the second master is back");
 }
 
 #[test]
 fn a_promoted_replica_of_a_minority_counts_again() {
-    for face in [Face::Async, Face::Blocking] {
-        let servers = cluster(3);
-        let client = Client::new(face, &urls(&servers), Duration::ZERO);
-        client.warms_up(&servers);
-        let end = read_only(&servers[0]);
-        (0..20).for_each(|_| client.cycle());
-        // Lets a new connection to the replica become ready, so that it outlives the promotion.
-        eventually("the replica is inspected", || client.holders() == 0);
-        end();
-        (0..20).for_each(|_| client.cycle());
-        servers[1].freeze();
-        client.heals("the promoted node counts");
-        servers[1].thaw();
-        client.heals_wholly(3, "all three are back");
-    }
+    let servers = cluster(3);
+    let client = Client::new(&urls(&servers), Duration::ZERO);
+    client.warms_up(&servers);
+    let end = read_only(&servers[0]);
+    (0..20).for_each(|_| client.cycle());
+    // Lets a new connection to the replica become ready, so that it outlives the promotion.
+    eventually("the replica is inspected", || client.holders() == 0);
+    end();
+    (0..20).for_each(|_| client.cycle());
+    servers[1].freeze();
+    client.heals("the promoted node counts");
+    servers[1].thaw();
+    client.heals_wholly(3, "all three are back");
 }
 
 /// The connections of everybody but the one who asks.
 fn end_connections(server: &Server) {
-    ask(&mut server.connect(), "CLIENT KILL TYPE normal SKIPME yes");
+    server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
 }
 
 /// Whether the only node of `client` is barred, seen in one try.
@@ -433,89 +294,81 @@ fn is_barred(client: &Client) -> bool {
 #[test]
 fn what_a_process_knows_of_a_node_outlives_its_last_client() {
     let delay = Duration::from_secs(60);
-    for face in [Face::Async, Face::Blocking] {
-        let server = Server::start();
-        Client::new(face, &[server.url()], delay).cycle();
-        server.restart();
-        // The server is the same in another database, and with other options.
-        let other = format!("{}?db=2&protocol=2", server.url());
-        for url in [server.url(), other, server.url()] {
-            let client = Client::new(face, std::slice::from_ref(&url), delay);
-            assert!(is_barred(&client), "{url}, {face:?}");
-            drop(client);
-            Client::new(face, &[url], Duration::ZERO).cycle();
-        }
+    let server = Server::start();
+    Client::new(&[server.url()], delay).cycle();
+    server.restart();
+    // The server is the same in another database, and with other options.
+    let other = format!("{}?db=2&protocol=2", server.url());
+    for url in [server.url(), other, server.url()] {
+        let client = Client::new(std::slice::from_ref(&url), delay);
+        assert!(is_barred(&client), "{url}");
+        drop(client);
+        Client::new(&[url], Duration::ZERO).cycle();
     }
 }
 
 #[test]
 fn a_client_that_may_not_ask_goes_by_what_another_one_learnt() {
-    for face in [Face::Async, Face::Blocking] {
-        let server = Server::start();
-        let limit = || server.command(&["ACL", "SETUSER", "quiet", "on", ">quiet", "~*", "&*", "+@all", "-info"]);
-        let of = |url: String| Client::new(face, &[url], Duration::from_secs(60));
-        limit();
-        let (quiet, other) = (of(format!("{}?user=quiet&pass=quiet", server.url())), of(server.url()));
-        quiet.cycle();
-        other.cycle();
-        server.restart();
-        limit();
-        eventually("one of them has learnt it", || is_barred(&other));
-        eventually("the other one goes by it", || is_barred(&quiet));
-    }
+    let server = Server::start();
+    let limit = || server.command(&["ACL", "SETUSER", "quiet", "on", ">quiet", "~*", "&*", "+@all", "-info"]);
+    let of = |url: String| Client::new(&[url], Duration::from_secs(60));
+    limit();
+    let (quiet, other) = (of(format!("{}?user=quiet&pass=quiet", server.url())), of(server.url()));
+    quiet.cycle();
+    other.cycle();
+    server.restart();
+    limit();
+    eventually("one of them has learnt it", || is_barred(&other));
+    eventually("the other one goes by it", || is_barred(&quiet));
 }
 
 #[test]
 fn a_first_replica_is_not_a_restart_and_a_failover_is() {
-    for face in [Face::Async, Face::Blocking] {
-        // A replica's copy begins at once, not after 5 s.
-        let at_once = ["--repl-diskless-sync-delay", "0"];
-        let [server, replica, other] = [true, false, true].map(|tcp| Server::builder().tcp(tcp).args(at_once).start());
-        let client = Client::new(face, &urls([&server]), Duration::from_secs(60));
-        let info = |server: &Server| format!("{:?}", server.command(&["INFO", "replication"]));
-        let replid = || info(&server).split_once("master_replid:").unwrap().1[..40].to_owned();
-        let follow = |server: &Server, master: &Server| {
-            server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-            eventually("the replica follows", || info(server).contains("master_link_status:up"));
-        };
-        client.cycle();
-        let before = replid();
-        follow(&replica, &server);
-        assert_ne!(replid(), before, "the first replica makes the server draw another id");
-        server.command(&["FLUSHALL"]);
-        end_connections(&server);
-        client.heals("nothing was lost that a process could see");
-        // It follows another one and is promoted again: what it had granted is gone.
-        follow(&server, &other);
-        server.command(&["REPLICAOF", "NO", "ONE"]);
-        end_connections(&server);
-        eventually("it is barred", || is_barred(&client));
-    }
+    // A replica's copy begins at once, not after 5 s.
+    let at_once = ["--repl-diskless-sync-delay", "0"];
+    let [server, replica, other] = [true, false, true].map(|tcp| Server::builder().tcp(tcp).args(at_once).start());
+    let client = Client::new(&urls([&server]), Duration::from_secs(60));
+    let info = |server: &Server| format!("{:?}", server.command(&["INFO", "replication"]));
+    let replid = || info(&server).split_once("master_replid:").unwrap().1[..40].to_owned();
+    let follow = |server: &Server, master: &Server| {
+        server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+        eventually("the replica follows", || info(server).contains("master_link_status:up"));
+    };
+    client.cycle();
+    let before = replid();
+    follow(&replica, &server);
+    assert_ne!(replid(), before, "the first replica makes the server draw another id");
+    server.command(&["FLUSHALL"]);
+    end_connections(&server);
+    client.heals("nothing was lost that a process could see");
+    // It follows another one and is promoted again: what it had granted is gone.
+    follow(&server, &other);
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    end_connections(&server);
+    eventually("it is barred", || is_barred(&client));
 }
 
 #[test]
 fn a_promoted_replica_counts_again_where_info_is_refused() {
-    for face in [Face::Async, Face::Blocking] {
-        let server = Server::start();
-        server.command(&["ACL", "SETUSER", "default", "-info"]);
-        let client = Client::new(face, &urls([&server]), Duration::ZERO);
-        let end = read_only(&server);
-        for _ in 0..2 {
-            let error = client.acquire(Duration::ZERO).err().unwrap();
-            assert!(error.nodes()[0].answer.contains("is a replica"), "{error}");
-        }
-        end();
-        client.heals("the promoted node counts");
-        // And the other way round.
-        let end = read_only(&server);
-        end_connections(&server);
-        eventually("it is a replica again", || {
-            let error = client.acquire(Duration::ZERO).err().unwrap();
-            error.nodes()[0].answer.contains("is a replica;")
-        });
-        end();
-        client.heals("the promoted node counts again");
+    let server = Server::start();
+    server.command(&["ACL", "SETUSER", "default", "-info"]);
+    let client = Client::new(&urls([&server]), Duration::ZERO);
+    let end = read_only(&server);
+    for _ in 0..2 {
+        let error = client.acquire(Duration::ZERO).err().unwrap();
+        assert!(error.nodes()[0].answer.contains("is a replica"), "{error}");
     }
+    end();
+    client.heals("the promoted node counts");
+    // And the other way round.
+    let end = read_only(&server);
+    end_connections(&server);
+    eventually("it is a replica again", || {
+        let error = client.acquire(Duration::ZERO).err().unwrap();
+        error.nodes()[0].answer.contains("is a replica;")
+    });
+    end();
+    client.heals("the promoted node counts again");
 }
 
 #[test]
@@ -526,7 +379,7 @@ fn node_lists_that_overlap_but_differ_are_warned_about_once_for_one_name() {
     for server in &servers {
         server.command(&["ACL", "SETUSER", "default", ">s3cret"]);
     }
-    let client = |nodes: &[String]| Client::new(Face::Blocking, nodes, Duration::ZERO);
+    let client = |nodes: &[String]| Client::new(nodes, Duration::ZERO);
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
@@ -536,7 +389,7 @@ fn node_lists_that_overlap_but_differ_are_warned_about_once_for_one_name() {
         client(&[url(2), url(0), url(1)]).heals("any order");
         client(&[format!("{}&db=3", url(0)), format!("{}&db=3", url(3))]).heals("other databases");
         client(&[url(3)]).heals("another node");
-        let Client::Blocking(pair) = client(&[url(0), url(3)]) else { unreachable!() };
+        let Client(pair) = client(&[url(0), url(3)]);
         eventually("another name", || pair.lock("other").try_acquire().is_ok_and(|guard| guard.is_some()));
         three.heals("the list that the others differ from");
         assert_eq!(log.text().matches(WARNING).count(), 0, "{}", log.text());
@@ -559,7 +412,7 @@ fn node_lists_that_overlap_but_differ_are_warned_about_once_for_one_name() {
 #[test]
 fn a_log_that_blocks_is_in_nobodys_way() {
     let server = Server::builder().args(["--maxmemory-policy", "allkeys-lru"]).start();
-    let client = Client::new(Face::Blocking, &urls([&server]), Duration::ZERO);
+    let client = Client::new(&urls([&server]), Duration::ZERO);
     let (begins, began) = mpsc::channel();
     let (go_on, goes_on) = mpsc::channel::<()>();
     let goes_on = Mutex::new(goes_on);
