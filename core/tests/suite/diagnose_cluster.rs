@@ -1,7 +1,5 @@
 //! What an operator is told about clusters, as they really are.
 
-use std::time::Duration;
-
 use harness::redis::from_redis_value;
 use harness::{Server, Shards, eventually};
 use redlock::{Diagnosis, Level, Redlock, blocking};
@@ -60,29 +58,6 @@ fn a_cluster_as_it_should_be() {
 }
 
 #[test]
-fn a_slot_that_was_left_open_and_one_that_no_primary_has() {
-    let shards = Shards::start(3, 0);
-    let (from, to) = (shards.owner(NAME), shards.other(NAME));
-    let third = shards.servers.iter().find(|server| ![from.port(), to.port()].contains(&server.port())).unwrap();
-    shards.open(NAME, from, to);
-    let found = Found::about(&shards.url());
-    let slot = shards.slot(NAME);
-    found.expect(from, "slots", Level::Warning, &format!("slot {slot} open, on the way to {}", at(to)));
-    found.expect(to, "slots", Level::Warning, &format!("slot {slot} open, on the way here from {}", at(from)));
-    found.expect(third, "slots", Level::Ok, "none is open");
-    shards.close(NAME, from, to);
-    let found = Found::about(&shards.url());
-    assert!(shards.servers.iter().all(|server| found.check(server, "slots").unwrap().0 == Level::Ok), "{:?}", found.0);
-    for server in &shards.servers {
-        server.command(&["CLUSTER", "DELSLOTS", &slot.to_string()]);
-    }
-    let found = Found::about(&shards.url());
-    for server in &shards.servers {
-        found.expect(server, "slots", Level::Warning, &format!("no primary has slot {slot}: "));
-    }
-}
-
-#[test]
 fn a_shard_that_is_down_without_a_replica() {
     for (coverage, of_others) in [("no", Level::Warning), ("yes", Level::Unusable)] {
         let shards = Shards::start_with(3, 0, |server| server.args(["--cluster-require-full-coverage", coverage]));
@@ -107,36 +82,6 @@ fn a_shard_that_is_down_without_a_replica() {
             found.expect(server, "slots", of_others, "names there cannot be locked");
         }
     }
-}
-
-#[test]
-fn replicas_that_cannot_take_over() {
-    let shards = Shards::start(2, 1);
-    let found = Found::about(&shards.url());
-    for server in shards.primaries() {
-        found.expect(server, "failover", Level::Warning, "2 of 2 primaries have to agree, and 1 can");
-    }
-    let (alone, replica, other) = (&shards.servers[0], shards.replica(0, 0), &shards.servers[1]);
-    replica.kill();
-    let is_alone = || Found::about(&shards.url()).check(alone, "replicas").unwrap().1.contains("does not answer");
-    eventually("the replica is missed", is_alone);
-    let found = Found::about(&shards.url());
-    found.expect(alone, "replicas", Level::Warning, "none in sync, so its slots are down with it");
-    found.expect(alone, "replicas", Level::Warning, &format!("{} does not answer", at(replica)));
-    assert_eq!(found.check(alone, "failover"), None);
-    found.expect(other, "replicas", Level::Warning, "1: a failover forgets locks");
-}
-
-#[test]
-fn a_ttl_that_does_not_outlive_a_failover() {
-    let shards = Shards::start_with(3, 1, |server| server.args(["--cluster-node-timeout", "3000"]));
-    let failover = |ttl: u64| {
-        let redlock = Redlock::builder().nodes(shards.url()).ttl(Duration::from_secs(ttl)).build().unwrap();
-        Found(blocking::Redlock::from(redlock).diagnose().unwrap())
-    };
-    let server = &shards.servers[0];
-    failover(9).expect(server, "failover", Level::Ok, "up to 6s with cluster-node-timeout 3000");
-    failover(8).expect(server, "failover", Level::Warning, "with a ttl of 9s, and the client has a ttl of 8s");
 }
 
 #[test]
