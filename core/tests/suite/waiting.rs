@@ -49,13 +49,6 @@ fn take(servers: &[Server]) {
     all(servers, &["SET", NAME, "theirs", "NX", "PX", "60000"]);
 }
 
-/// A number among a server's statistics.
-fn stat(server: &Server, section: &str, name: &str) -> u64 {
-    let text: String = from_redis_value(server.command(&["INFO", section])).unwrap();
-    let number = |line: &str| line.strip_prefix(name)?.split([',', ':', '=']).find_map(|word| word.parse::<u64>().ok());
-    text.lines().filter_map(number).sum()
-}
-
 /// How many scripts the servers have run.
 fn asked(servers: &[Server]) -> u64 {
     servers.iter().map(Server::scripts_asked).sum()
@@ -63,7 +56,7 @@ fn asked(servers: &[Server]) -> u64 {
 
 /// How many keys a server will tell the next change of.
 fn told(server: &Server) -> u64 {
-    stat(server, "stats", "tracking_total_keys")
+    server.counted("tracking_total_keys")
 }
 
 /// Of how many keys a server tells whoever a script has denied a lock. Redis before 7.2 remembers all that the script was
@@ -143,7 +136,7 @@ async fn a_call_is_counted_from_its_second_attempt_on() {
     take(&servers);
     let before = asked(&servers);
     let waiter = front(&servers, redlock.lock(NAME));
-    let counted = || stat(&servers[0], "commandstats", "cmdstat_incr");
+    let counted = || servers[0].asked(&["incr"]);
     eventually("all attempts but one are counted", || counted() + 1 == asked(&servers) - before);
     all(&servers, &["DEL", NAME]);
     within(Duration::ZERO, "free", waiter).await.release().await.unwrap();
@@ -162,21 +155,6 @@ async fn a_quorum_that_becomes_free_wakes_the_waiter() {
     assert!(servers.iter().all(|server| server.get(&fence_key).is_none()), "it has asked for the lock");
     servers[2].command(&["DEL", NAME]);
     within(Duration::ZERO, "three of five are free", waiter).await.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_expiry_that_the_server_is_late_to_notice_is_waited_for_by_the_clock() {
-    for nodes in [1, 5] {
-        let server = || Server::builder().args(["--enable-debug-command", "local"]).start();
-        let servers: Vec<_> = (0..nodes).map(|_| server()).collect();
-        let redlock = client(urls(&servers));
-        // What has expired stays until somebody asks for it, and nobody is told.
-        all(&servers, &["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
-        let ttl = Duration::from_millis(200);
-        all(&servers, &["SET", NAME, "theirs", "PX", "200"]);
-        let waiter = tokio::spawn(redlock.lock(NAME).into_future());
-        within(ttl, "expired unnoticed", waiter).await.release().await.unwrap();
-    }
 }
 
 /// News of one node is no reason to forget when the keys on the others end.
@@ -453,30 +431,23 @@ async fn a_lock_that_is_won_while_its_client_is_closed_does_not_leak() {
 }
 
 /// The holder would not notice before its next renewal, hours later.
-async fn deleted_by_hand(nodes: usize) {
-    const DAY: Duration = Duration::from_secs(86_400);
-    let servers = cluster(nodes);
-    let redlock = client(urls(&servers));
-    take(&servers);
-    let first = front(&servers, redlock.lock(NAME).ttl(DAY));
-    let second = begin(redlock.lock(NAME).ttl(DAY)).await;
-    all(&servers, &["DEL", NAME]);
-    let first = within(Duration::ZERO, "it is free", first).await;
-    all(&servers, &["DEL", NAME]);
-    let second = within(BACKSTOP, "deleted while this process holds it", second).await;
-    assert!(second.fence() > first.fence());
-    second.release().await.unwrap();
-    drop(first);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_is_deleted_by_hand_while_this_process_holds_it_is_noticed() {
-    deleted_by_hand(1).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_that_are_deleted_by_hand_while_this_process_holds_them_are_noticed() {
-    deleted_by_hand(3).await;
+    const DAY: Duration = Duration::from_secs(86_400);
+    for nodes in [1, 3] {
+        let servers = cluster(nodes);
+        let redlock = client(urls(&servers));
+        take(&servers);
+        let first = front(&servers, redlock.lock(NAME).ttl(DAY));
+        let second = begin(redlock.lock(NAME).ttl(DAY)).await;
+        all(&servers, &["DEL", NAME]);
+        let first = within(Duration::ZERO, "it is free", first).await;
+        all(&servers, &["DEL", NAME]);
+        let second = within(BACKSTOP, "deleted while this process holds it", second).await;
+        assert!(second.fence() > first.fence());
+        second.release().await.unwrap();
+        drop(first);
+    }
 }
 
 /// One after another in one process, each behind its own: nobody asks the servers for what this process knows.
