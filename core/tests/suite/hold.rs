@@ -109,15 +109,15 @@ async fn ten_thousand_locks_are_renewed() {
         let acquire = |lock: Lock| async move { lock.acquire().await.unwrap() };
         guards.extend((0..100).map(lock).map(acquire).collect::<tokio::task::JoinSet<_>>().join_all().await);
     }
-    let reads = || field(&servers[0], "total_reads_processed");
-    let (start, asked, read) = (Instant::now(), scripts_run(&servers[0]), reads());
+    let reads = || servers[0].counted("total_reads_processed");
+    let (start, asked, read) = (Instant::now(), servers[0].scripts_asked(), reads());
     let mut extended = 0;
     while extended < LOCKS || start.elapsed() < TTL / 2 {
         tokio::time::sleep(TTL / 20).await;
         for guard in &guards {
             guard.check().unwrap();
         }
-        extended = scripts_run(&servers[0]) - asked;
+        extended = servers[0].scripts_asked() - asked;
     }
     let (elapsed, read) = (start.elapsed(), reads() - read);
     // Never sooner than three tenths of the ttl after the last one; the first ones were acquired long before.
@@ -134,9 +134,9 @@ async fn a_short_ttl_is_no_hot_loop() {
     // A renewal that no answer ends in this time ends the lock, so that none is tried again.
     let short = client(&servers).lock("foo").ttl(shortest).node_timeout(shortest * 9 / 10);
     let guard = short.await.unwrap();
-    let (start, asked) = (Instant::now(), scripts_run(&servers[0]));
+    let (start, asked) = (Instant::now(), servers[0].scripts_asked());
     while start.elapsed() < TTL {
-        let run = scripts_run(&servers[0]) - asked;
+        let run = servers[0].scripts_asked() - asked;
         // A busy machine loses it, and its release is a script too.
         if !guard.is_held() {
             break;
@@ -150,25 +150,11 @@ async fn a_short_ttl_is_no_hot_loop() {
 
     let guard = lock(&servers).await.unwrap();
     servers[0].command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
-    let (start, asked) = (Instant::now(), scripts_run(&servers[0]));
+    let (start, asked) = (Instant::now(), servers[0].scripts_asked());
     assert_eq!(lost(&guard).await.reason(), Some(LostReason::Unreachable));
     // A twentieth of the ttl after the last one, or half of that.
-    let run = scripts_run(&servers[0]) - asked;
+    let run = servers[0].scripts_asked() - asked;
     assert!(u128::from(run) <= start.elapsed().as_millis() / 25 + 1, "{run} in {:?}", start.elapsed());
-}
-
-/// A number among the server's statistics.
-fn field(server: &Server, name: &str) -> u64 {
-    let stats: String = from_redis_value(server.command(&["INFO", "stats"])).unwrap();
-    stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.parse().ok()).unwrap()
-}
-
-/// How many scripts the server has run since it started.
-fn scripts_run(server: &Server) -> u64 {
-    let stats: String = from_redis_value(server.command(&["INFO", "commandstats"])).unwrap();
-    let calls =
-        |line: &str| line.strip_prefix("cmdstat_eval")?.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
-    stats.lines().filter_map(calls).sum()
 }
 
 fn urls(servers: &[Server]) -> Vec<String> {
@@ -221,25 +207,12 @@ async fn a_restart_that_forgot_the_lock_is_told_at_once() {
     }
 }
 
-/// As behind a proxy that knows no HELLO.
-#[tokio::test]
-async fn a_server_without_resp3_is_renewed_on_all_the_same() {
-    let servers = [Server::builder().args(["--rename-command", "HELLO", ""]).start()];
-    let guard = lock(&servers).await.unwrap();
-    let start = Instant::now();
-    eventually("it is held for longer than its ttl", || {
-        guard.check().unwrap();
-        start.elapsed() > TTL * 3 / 2
-    });
-    guard.release().await.unwrap();
-}
-
 /// Whoever restarts it every few milliseconds must not have it renewed as often.
 #[tokio::test]
 async fn a_connection_that_breaks_often_is_no_reason_to_renew_without_end() {
     let servers = cluster(1);
     let guard = held_in_the_background(&servers);
-    let (before, start) = (scripts_run(&servers[0]), Instant::now());
+    let (before, start) = (servers[0].scripts_asked(), Instant::now());
     let mut broken = 0;
     eventually("its connections have been broken many times", || {
         let killed = servers[0].command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
@@ -249,7 +222,7 @@ async fn a_connection_that_breaks_often_is_no_reason_to_renew_without_end() {
     });
     // One for each half of the shortest pause, of 250 ms.
     let paced = start.elapsed().as_millis() / 250 + 2;
-    let extended = scripts_run(&servers[0]) - before;
+    let extended = servers[0].scripts_asked() - before;
     assert!(u128::from(extended) <= paced, "{extended} extensions in {:?}", start.elapsed());
     guard.check().unwrap();
     eventually("the node may be connected to again", || guard.extend().is_ok());
@@ -272,47 +245,12 @@ fn answers_are_read(client: &blocking::Redlock) {
     thread::scope(|scope| scope.spawn(read).join().unwrap());
 }
 
-/// Two servers, and a third behind a proxy through which nothing comes yet.
-fn one_out_of_reach() -> (Vec<Server>, Proxy, Redlock) {
+#[tokio::test]
+async fn a_node_that_is_reached_after_the_release_gets_nothing() {
     let servers = cluster(3);
     let proxy = Proxy::to(&servers[2]);
     proxy.refuse(true);
     let client = Redlock::new([servers[0].url(), servers[1].url(), proxy.url()]).unwrap();
-    (servers, proxy, client)
-}
-
-/// Once for each connection, with the ttl that is left, and whether the lock is renewed or not.
-#[test]
-fn a_node_that_the_acquire_did_not_reach_gets_the_lock_as_soon_as_it_can_be_reached() {
-    for auto_renew in [false, true] {
-        let (servers, proxy, client) = one_out_of_reach();
-        let client = blocking::Redlock::from(client);
-        let guard = client.lock("foo").ttl(FAR).auto_renew(auto_renew).acquire().unwrap();
-        let start = Instant::now();
-        assert_eq!(text(&servers[2]), None);
-        proxy.refuse(false);
-        eventually("it gets there", || text(&servers[2]).is_some());
-        let left: u64 = from_redis_value(servers[2].command(&["PTTL", "foo"])).unwrap();
-        assert!(u128::from(left) <= FAR.as_millis() && Duration::from_millis(left) + SLACK > guard.remaining());
-        assert_eq!(text(&servers[2]).unwrap().split(':').nth(1), Some(guard.fence().to_string().as_str()));
-        answers_are_read(&client);
-        let asked = scripts_run(&servers[2]);
-        servers[2].command(&["DEL", "foo"]);
-        // Not before there is a new connection.
-        assert_eq!(text(&servers[2]), None);
-        proxy.reset();
-        eventually("it comes back", || text(&servers[2]).is_some());
-        // A renewal and what it finds missing, or the lock alone.
-        assert!(scripts_run(&servers[2]) - asked <= if auto_renew { 4 } else { 1 });
-        assert!(start.elapsed() < NOT_BY_ITSELF);
-        guard.release().unwrap();
-        eventually("no key stays", || servers.iter().all(|server| text(server).is_none()));
-    }
-}
-
-#[tokio::test]
-async fn a_node_that_is_reached_after_the_release_gets_nothing() {
-    let (servers, proxy, client) = one_out_of_reach();
     let guard = client.lock("foo").ttl(FAR).auto_renew(false).acquire().await.unwrap();
     guard.release().await.unwrap();
     proxy.refuse(false);
@@ -322,38 +260,33 @@ async fn a_node_that_is_reached_after_the_release_gets_nothing() {
     guard.release().await.unwrap();
 }
 
-/// A lock on three nodes. Its third one could not be reached for a while, so that it is tried seldom, and is back; the
-/// second one has lost the key, so that the third one decides.
-async fn one_decides_that_is_back() -> (Vec<Server>, Proxy, Guard) {
-    let servers = cluster(3);
-    let proxy = Proxy::to(&servers[2]);
-    let client = Redlock::new([servers[0].url(), servers[1].url(), proxy.url()]).unwrap();
-    let guard = client.lock("foo").ttl(FAR).await.unwrap();
-    eventually("it has it", || text(&servers[2]).is_some());
-    proxy.refuse(true);
-    proxy.reset();
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(1) {
-        let other = client.lock("other").node_timeout(Duration::from_secs(5));
-        other.acquire().await.unwrap().release().await.unwrap();
+/// It could not be reached for a while, so that it is tried seldom, and is back. Another node has lost the key, so that it
+/// decides.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_and_an_extension_connect_to_a_node_that_is_back() {
+    for extends in [false, true] {
+        let servers = cluster(3);
+        let proxy = Proxy::to(&servers[2]);
+        let client = Redlock::new([servers[0].url(), servers[1].url(), proxy.url()]).unwrap();
+        let guard = client.lock("foo").ttl(FAR).await.unwrap();
+        eventually("it has it", || text(&servers[2]).is_some());
+        proxy.refuse(true);
+        proxy.reset();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(1) {
+            let other = client.lock("other").node_timeout(Duration::from_secs(5));
+            other.acquire().await.unwrap().release().await.unwrap();
+        }
+        servers[1].command(&["DEL", "foo"]);
+        proxy.refuse(false);
+        // A failure is told for so long, whoever asks.
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        if extends {
+            guard.extend().await.unwrap();
+        } else {
+            guard.release().await.unwrap();
+        }
     }
-    servers[1].command(&["DEL", "foo"]);
-    proxy.refuse(false);
-    // A failure is told for so long, whoever asks.
-    tokio::time::sleep(Duration::from_millis(60)).await;
-    (servers, proxy, guard)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_release_connects_to_a_node_that_is_back() {
-    let (_servers, _proxy, guard) = one_decides_that_is_back().await;
-    guard.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_extension_connects_to_a_node_that_is_back() {
-    let (_servers, _proxy, guard) = one_decides_that_is_back().await;
-    guard.extend().await.unwrap();
 }
 
 #[tokio::test]
