@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use harness::redis::{self, from_redis_value};
+use harness::redis::from_redis_value;
 use harness::{LIMIT, Sentinels, Server, cluster, eventually};
 use redlock::{ErrorKind, Login, Redlock, blocking};
 
@@ -110,28 +110,6 @@ fn a_password_that_the_server_does_not_ask_for_is_no_trouble() {
         let redlock = blocking::Redlock::from(patient(url).password_file(file.path()).build().unwrap());
         redlock.lock(NAME).acquire().unwrap().release().unwrap();
     }
-}
-
-#[test]
-fn a_password_file_is_read_at_every_connect() {
-    let server = Server::builder().args(["--requirepass", "first"]).start();
-    let mut admin = server.connect();
-    redis::cmd("AUTH").arg("first").exec(&mut admin).unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("password");
-    std::fs::write(&path, "first\r\n").unwrap();
-    let by_option = patient(server.url()).password_file(&path).build().unwrap();
-    let by_url = patient(format!("{}?password_file={}", server.url(), path.display())).build().unwrap();
-    for redlock in [by_option, by_url] {
-        let redlock = blocking::Redlock::from(redlock);
-        redlock.lock(NAME).acquire().unwrap().release().unwrap();
-    }
-    let redlock = blocking::Redlock::from(patient(server.url()).password_file(&path).build().unwrap());
-    redlock.lock(NAME).acquire().unwrap().release().unwrap();
-    std::fs::write(&path, "second").unwrap();
-    redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("second").exec(&mut admin).unwrap();
-    redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").arg("SKIPME").arg("yes").exec(&mut admin).unwrap();
-    redlock.lock(NAME).acquire().unwrap().release().unwrap();
 }
 
 #[test]

@@ -177,47 +177,6 @@ fn the_end_of_a_block_is_silent_about_servers_that_do_not_answer() {
     eventually("the background finishes the release", || server.get("foo").is_none());
 }
 
-#[test]
-fn an_interrupted_wait_ends_at_once_and_leaves_no_key() {
-    let server = Server::start();
-    let redlock = Redlock::new(server.url()).unwrap();
-    let (lock, other) = (object(&redlock, "foo"), object(&redlock, "foo"));
-    acquire(&other).unwrap();
-    let began = Instant::now();
-    let mut asked = 0;
-    let interrupted = lock.acquire(
-        None,
-        || Ok(()),
-        Some(|| {
-            asked += 1;
-            if asked < 4 { Ok(()) } else { Err("interrupted") }
-        }),
-    );
-    assert!(matches!(interrupted, Err(Stop::Interrupted("interrupted"))), "{interrupted:?}");
-    assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
-    release(&other).unwrap();
-    acquire(&other).unwrap();
-    release(&other).unwrap();
-    assert_eq!(server.get("foo"), None);
-}
-
-#[test]
-fn an_acquire_interrupted_before_its_answer_leaves_no_key() {
-    let server = Server::builder().tcp(true).start();
-    let proxy = Proxy::to(&server);
-    let redlock = Redlock::new(proxy.url()).unwrap();
-    let lock = object(&redlock, "foo");
-    acquire(&lock).unwrap();
-    release(&lock).unwrap();
-    proxy.hold_replies();
-    let interrupted =
-        lock.acquire(None, || Ok(()), Some(|| if server.get("foo").is_some() { Err(()) } else { Ok(()) }));
-    assert!(matches!(interrupted, Err(Stop::Interrupted(()))), "{interrupted:?}");
-    proxy.let_go();
-    eventually("the key is deleted", || server.get("foo").is_none());
-    acquire(&lock).unwrap();
-}
-
 /// What a signal handler may do with locks: everything, also with those that the interrupted call is about.
 #[test]
 fn an_interrupted_call_can_make_other_calls_while_it_waits() {
@@ -350,28 +309,20 @@ fn a_cancelled_wait_asks_no_more() {
     let redlock = Redlock::new(server.url()).unwrap();
     let (queue, _woken) = queue();
     let (holder, waiter) = (object(&redlock, "foo"), object(&redlock, "foo"));
-    let asked = || {
-        let statistics = format!("{:?}", server.command(&["INFO", "commandstats"]));
-        let calls = |command: &str| {
-            let (_, rest) = statistics.split_once(&format!("cmdstat_{command}:calls=")).unwrap_or_default();
-            rest.split(',').next().unwrap_or_default().parse::<u32>().unwrap_or_default()
-        };
-        calls("eval") + calls("evalsha")
-    };
     acquire(&holder).unwrap();
-    let before = asked();
+    let before = server.scripts_asked();
     let id = queue.acquire(&waiter, None).unwrap();
-    eventually("it was denied in the call and in the background", || asked() >= before + 2);
+    eventually("it was denied in the call and in the background", || server.scripts_asked() >= before + 2);
     queue.cancel(id);
     // So does a wait whose queue goes.
     let (gone, _woken) = self::queue();
     gone.acquire(&waiter, None).unwrap();
     drop(gone);
     // Longer than a waiter sleeps whom nothing wakes.
-    let mut last = asked();
+    let mut last = server.scripts_asked();
     eventually("nobody asks any more", || {
         thread::sleep(Duration::from_millis(2_100));
-        std::mem::replace(&mut last, asked()) == last
+        std::mem::replace(&mut last, server.scripts_asked()) == last
     });
 }
 

@@ -81,25 +81,6 @@ fn calls_that_nobody_polls_any_more_are_in_nobodys_way() {
 }
 
 #[test]
-fn a_dropped_call_that_was_stalled_leaves_no_key() {
-    for nodes in [1, 5] {
-        let servers = cluster(nodes);
-        let redlock = client(&servers);
-        let runtime = current_thread();
-        runtime.block_on(async {
-            redlock.lock("warm").await.unwrap().release().await.unwrap();
-            let lock = redlock.lock("foo").ttl(LONG);
-            let mut stalled = Box::pin(lock.acquire());
-            poll_once(&mut stalled).await;
-            redlock.lock("warm").await.unwrap().release().await.unwrap();
-            assert!(held(&servers, "foo"));
-            drop(stalled);
-        });
-        eventually("the key is gone", || gone(&servers, "foo"));
-    }
-}
-
-#[test]
 fn a_wait_that_nobody_polls_any_more_blocks_for_one_ttl() {
     for nodes in [1, 5] {
         let servers = cluster(nodes);

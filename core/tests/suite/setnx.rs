@@ -23,19 +23,6 @@ fn number(server: &Server, command: &[&str]) -> i64 {
     from_redis_value(server.command(command)).unwrap()
 }
 
-/// How often the server has executed a command.
-fn executed(server: &Server, command: &str) -> u64 {
-    let stats: String = from_redis_value(server.command(&["INFO", "commandstats"])).unwrap();
-    let prefix = format!("cmdstat_{command}:calls=");
-    let calls = stats.lines().find_map(|line| line.strip_prefix(&prefix));
-    calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
-}
-
-/// How often it has executed a script.
-fn scripts(server: &Server) -> u64 {
-    executed(server, "eval") + executed(server, "evalsha")
-}
-
 /// Whose tasks run while a test waits.
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
@@ -82,10 +69,10 @@ async fn a_body_ends_with_the_lock() {
 async fn a_dropped_guard_is_released_once() {
     let server = Server::start();
     let guard = client(&server).setnx_lock("foo").ttl(LONG).await.unwrap();
-    let before = scripts(&server);
+    let before = server.scripts_asked();
     drop(guard);
     eventually("the key is gone", || server.get("foo").is_none());
-    assert_eq!(scripts(&server) - before, 1);
+    assert_eq!(server.scripts_asked() - before, 1);
 }
 
 #[test]
@@ -115,23 +102,6 @@ fn the_blocking_face_works_with_and_without_a_runtime() {
     });
 }
 
-#[tokio::test]
-async fn it_is_for_one_node_without_renewal() {
-    let (server, other) = (Server::start(), Server::start());
-    let several = Redlock::new([server.url(), other.url()]).unwrap();
-    let error = several.setnx_lock("foo").acquire().await.unwrap_err();
-    assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidArgument, Some("foo")));
-    assert!(error.to_string().contains("one node"), "{error}");
-    let renewing = Redlock::builder().nodes(server.url()).auto_renew(true).build().unwrap();
-    let error = renewing.setnx_lock("foo").acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    assert!(error.to_string().contains("auto_renew"), "{error}");
-    assert!(renewing.lock("foo").try_acquire().await.unwrap().is_some(), "the client is good for the other protocol");
-    let off = Redlock::builder().nodes(server.url()).auto_renew(false).build().unwrap();
-    assert!(off.setnx_lock("bar").try_acquire().await.unwrap().is_some());
-    assert_eq!(executed(&other, "info"), 0, "nothing was sent");
-}
-
 #[test]
 fn a_node_that_restarted_grants_later() {
     let (server, runtime) = (Server::start(), runtime());
@@ -153,7 +123,7 @@ fn a_key_whose_grant_nobody_heard_is_left_to_its_expiry() {
     let proxy = Proxy::to(&server);
     let runtime = runtime();
     let lock = runtime.block_on(behind(&proxy)).timeout(Duration::ZERO).node_timeout(harness::LIMIT);
-    let deleted = executed(&server, "del");
+    let deleted = server.asked(&["del"]);
     proxy.hold_replies();
     let acquire = runtime.spawn(async move { lock.acquire().await });
     eventually("it is granted", || server.get("foo").is_some());
@@ -163,7 +133,7 @@ fn a_key_whose_grant_nobody_heard_is_left_to_its_expiry() {
     assert_eq!(error.kind(), ErrorKind::Timeout, "by our own key: {error}");
     let left = Duration::from_millis(number(&server, &["PTTL", "foo"]).try_into().unwrap());
     assert!(left <= LONG + WHOLE_SECONDS, "{left:?}");
-    assert_eq!(executed(&server, "del"), deleted);
+    assert_eq!(server.asked(&["del"]), deleted);
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::future::IntoFuture;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use harness::{Authority, LIMIT, Program, Proxy, SLACK, Server, eventually, ran, this_test};
+use harness::{Authority, LIMIT, Program, Proxy, Server, eventually, ran, this_test};
 use redlock::blocking::Builder;
 use redlock::{ErrorKind, Redlock, blocking};
 use rustls::pki_types::pem::PemObject;
@@ -15,10 +15,6 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
 
 use super::log::of_all_threads;
-
-/// The longest time for a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
 fn server() -> Option<Server> {
     let program = Program::with_tls();
@@ -62,56 +58,6 @@ fn a_trusted_certificate_works() {
         child("a_trusted_certificate_works", &authority, &url);
     }
     assert_eq!(server.get("foo"), None);
-}
-
-/// One try at `url` fails as unavailable, in time, on both faces; returns what the node is said to have answered.
-fn refused(url: &str) -> String {
-    let blocking = blocking::Redlock::new(url).unwrap();
-    let redlock = Redlock::new(url).unwrap();
-    let mut answer = String::new();
-    let tries: [&dyn Fn() -> redlock::Error; 2] =
-        [&|| blocking.lock("foo").timeout(Duration::ZERO).acquire().unwrap_err(), &|| {
-            runtime().block_on(redlock.lock("foo").timeout(Duration::ZERO).acquire()).unwrap_err()
-        }];
-    for attempt in tries {
-        let start = Instant::now();
-        let error = attempt();
-        assert!(start.elapsed() <= CONNECT_TIMEOUT + NODE_TIMEOUT + SLACK, "{:?}: {error}", start.elapsed());
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        answer.clone_from(&error.nodes()[0].answer);
-    }
-    answer
-}
-
-#[test]
-fn an_unknown_authority_is_refused_with_a_clear_error() {
-    if let Ok(url) = std::env::var("REDLOCK_TEST_CHILD") {
-        let answer = refused(&url);
-        assert!(answer.to_lowercase().contains("certificate"), "{answer}");
-        return;
-    }
-    let (Some(server), Some(other)) = (server(), server()) else { return };
-    // Another authority than the server's.
-    child("an_unknown_authority_is_refused_with_a_clear_error", &other.authority().ca(), &server.url());
-    // And the system's own, whatever they are.
-    refused(&server.url());
-    assert_eq!(server.get("foo"), None);
-}
-
-#[test]
-fn a_port_without_tls_is_refused_in_time() {
-    let server = Server::builder().tcp(true).start();
-    refused(&server.url().replace("redis://", "rediss://"));
-    // A server that takes the connection and says nothing.
-    server.freeze();
-    let answer = refused(&server.url().replace("redis://", "rediss://"));
-    assert!(answer.contains("no answer within"), "{answer}");
-}
-
-#[test]
-fn a_port_with_tls_refuses_plain_text_in_time() {
-    let Some(server) = server() else { return };
-    refused(&server.url().replace("rediss://", "redis://"));
 }
 
 /// A server with TLS that is not trusted by the system, and a copy of its files in a directory of their own.
