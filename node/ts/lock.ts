@@ -95,8 +95,8 @@ const entered = new Set<Lock>();
  * {@link Redlock.semaphore} one that others can hold too.
  *
  * One object is one holder: acquiring it while it is held fails with `already_held`, and two objects of one name
- * exclude each other, in one process too. It can be acquired again after it was released or lost, and
- * not before a body that has lost it has ended.
+ * exclude each other, in one process too. It can be acquired again after it was released or lost, but not within a body
+ * that has lost it.
  *
  * Keep the object until the release. A lock whose object is garbage-collected stays held and renewed, with a warning of
  * the process, because nothing can release it any more. A held lock does not keep the process alive. It is released
@@ -487,7 +487,8 @@ export class Lock {
   /**
    * Releases the lock at the end of an `await using` block; does nothing if it is not held.
    *
-   * @throws {@link LockLost}: the lock was lost within the block.
+   * @throws {@link LockLost}: the lock was lost within the block. If the block has thrown, the language throws a
+   * `SuppressedError`, whose `suppressed` is what the block has thrown; {@link Lock.using} throws that itself.
    * @throws {@link LockClosed}: its client was closed within the block.
    *
    * @example

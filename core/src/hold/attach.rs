@@ -69,7 +69,8 @@ impl Attachment {
         let LockContext { process, listed, spec, .. } = context;
         let keys = detached.slot().map_or_else(|| Arc::clone(&spec.keys), |slot| spec.names.slot_keys(slot));
         let ttl = spec.settings.ttl.max(detached.left(process.clock.wall_micros()));
-        let mut claim = Claim::new(process, listed, keys, (spec.settings.key_ttl().max(ttl), spec.settings.node_timeout));
+        let mut claim =
+            Claim::new(process, listed, keys, (spec.settings.key_ttl().max(ttl), spec.settings.node_timeout));
         if detached.keeps_token {
             claim.set_token(detached.token);
         }
