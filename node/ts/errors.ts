@@ -122,7 +122,10 @@ export class LockNotHeld extends Base {
   readonly code = "not_held";
 }
 
-/** This lock object already holds the lock, or is acquiring it; make a lock for each use. */
+/**
+ * This lock object already holds the lock, is acquiring it, or lost it in a body that has not ended; make a lock for each
+ * use.
+ */
 export class LockAlreadyHeld extends Base {
   readonly code = "already_held";
 }

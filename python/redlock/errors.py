@@ -142,7 +142,10 @@ class LockNotHeld(RedlockError, RuntimeError):  # noqa: N818
 
 
 class LockAlreadyHeld(RedlockError, RuntimeError):  # noqa: N818
-    """The lock object already holds the lock, or is acquiring it; make a lock for each use."""
+    """The lock object already holds the lock, is acquiring it, or lost it in a block that has not ended.
+
+    Make a lock for each use.
+    """
 
     code = "already_held"
 

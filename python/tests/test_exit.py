@@ -24,8 +24,8 @@ held.wait()
 import threading
 lock = client.lock(name)
 lock.acquire()
-waits = [*(client.lock(name).acquire for _ in range(3)), lambda: client.wait_free(name), lambda: print(lock.wait_lost())]
-for wait in waits:
+acquires = [client.lock(name).acquire for _ in range(3)]
+for wait in (*acquires, lambda: client.wait_free(name), lambda: print(lock.wait_lost())):
     threading.Thread(target=wait, daemon=True).start()
 # Behind them in the queue, so that they wait by now.
 assert not client.lock(name).acquire(timeout=0.5)

@@ -256,6 +256,9 @@ def test_its_times_travel_with_a_lock(drivers: Drivers, node: Cluster, face: str
     lock = attached
     attached = client.attach(lock.detach(ttl_ms=4 * LONG_TTL_MS), lock, ttl_ms=3 * HALF_TTL_MS)
     assert attached.state()["remaining_ms"] > 3 * HALF_TTL_MS, "the time that is left is not shortened"
+    lock = attached
+    attached = client.attach(lock.detach(), lock, ttl_ms=3 * HALF_TTL_MS)
+    assert attached.state()["remaining_ms"] > 3 * HALF_TTL_MS, "and not if it is handed on once more"
     assert attached.extend(ttl_ms=4 * LONG_TTL_MS)["remaining_ms"] <= 2 * LONG_TTL_MS, "max_hold has not begun anew"
     attached.release()
     left = server.command("PTTL", slot_key(name, 0))

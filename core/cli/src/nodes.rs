@@ -97,7 +97,6 @@ impl Args {
     }
 }
 
-/// Returns `builder` with a value, if there is one.
 /// Returns the lock on these names.
 pub(crate) fn lock(redlock: &Redlock, names: &[OsString], permits: Option<u32>) -> Result<Lock<Fixed>, Failure> {
     match (permits, names) {
@@ -108,6 +107,7 @@ pub(crate) fn lock(redlock: &Redlock, names: &[OsString], permits: Option<u32>) 
     }
 }
 
+/// Returns `builder` with a value, if there is one.
 fn with<T>(builder: Builder, value: Option<T>, set: impl FnOnce(Builder, T) -> Builder) -> Builder {
     match value {
         Some(value) => set(builder, value),

@@ -105,6 +105,7 @@ pub(crate) async fn attempt(
             level: fence,
             acquired: start,
             asked: start,
+            kept: settings.ttl,
             valid_until,
             unit,
             missed,

@@ -22,12 +22,13 @@ use crate::acquire::wakeup::Wakeup;
 use crate::acquire::{end_of, own_hold};
 use crate::api::client::Redlock;
 use crate::api::inspect;
-use crate::error::{Error, ErrorKind};
+use crate::error::{AnswerKind, Error, ErrorKind};
 use crate::net::connections::Connections;
 use crate::net::tracking::Look;
 use crate::options::Options;
 use crate::process::context::LockContext;
 use crate::protocol::positions::{Positions, Sought};
+use crate::protocol::quorum;
 use crate::sys::clock::Moment;
 use crate::sys::future::while_awaited;
 
@@ -101,38 +102,56 @@ pub(crate) async fn wait_free(context: LockContext, timeout: Option<Duration>) -
 async fn until_free(context: &LockContext, began: Moment, limit: Moment, looks_until: Moment) -> Result<bool, Error> {
     let clock = &context.process.clock;
     // The first look has to be answered.
-    let (mut away_until, mut is_known) = (began, false);
+    let (mut away_until, mut unknown) = (began, None);
+    let mut is_known = false;
     loop {
         let mut watch = FreeWatch::new(context);
         while !context.has_moved(&watch.connections) {
             let Some(look) = clock.timeout_at(looks_until, pin!(watch.look())).await else {
                 // The timeout has cut it short.
-                return if is_known { Ok(false) } else { Err(inspect::unanswered(context, limit.since(began))) };
+                let why = || unknown.unwrap_or_else(|| inspect::unanswered(context, limit.since(began)));
+                return if is_known { Ok(false) } else { Err(why()) };
             };
             is_known = look.is_ok();
-            let ttl_left = match look {
+            let (mut ttl_left, mut counts_at) = (None, None);
+            match look {
                 Ok((false, _)) => return Ok(true),
-                Ok((true, ttl_left)) => {
+                Ok((true, left)) => {
                     away_until = clock.now().after(AWAY_MOST);
-                    ttl_left
+                    ttl_left = left;
                 }
                 Err(error) => {
-                    away_until = away_until.max(watch.quarantine_end());
+                    counts_at = quarantined_for(&error).map(|left| clock.now().after(left));
+                    let answered_by = counts_at.map(|at| at.after(context.spec.settings.node_timeout));
+                    away_until = away_until.max(answered_by.unwrap_or_default());
                     if error.kind() != ErrorKind::Unavailable || away_until.min(limit) <= clock.now() {
                         return Err(error);
                     }
-                    None
+                    unknown = Some(error);
                 }
-            };
+            }
             if is_known && clock.now() >= limit {
                 return Ok(false);
             }
-            watch.sleep(is_known, ttl_left, limit).await;
+            match counts_at {
+                Some(at) => watch.wakeup.sleep(at.min(limit)).await,
+                None => watch.sleep(is_known, ttl_left, limit).await,
+            }
             if is_known && clock.now() >= limit {
                 return Ok(false);
             }
         }
     }
+}
+
+/// Returns for how long quarantines alone prevent a quorum, as the nodes' answers show it.
+fn quarantined_for(error: &Error) -> Option<Duration> {
+    let kinds = || error.nodes().iter().map(|node| &node.kind);
+    let answers = kinds().filter(|kind| matches!(kind, AnswerKind::Held | AnswerKind::Free)).count();
+    let left = |kind: &AnswerKind| if let AnswerKind::Quarantined(left) = kind { Some(*left) } else { None };
+    let mut left: Vec<Duration> = kinds().filter_map(left).collect();
+    left.sort_unstable();
+    left.get(quorum::quorum(error.nodes().len()).checked_sub(answers + 1)?).copied()
 }
 
 /// A caller's watch over a lock, on one set of nodes.
@@ -155,15 +174,6 @@ impl<'a> FreeWatch<'a> {
         let is_slot = context.spec.names.permits().is_some();
         let connections = if is_slot { set.connections(&Handle::current()) } else { connections };
         Self { context, connections, wakeup, positions, polls: 0 }
-    }
-
-    /// Returns by when a quorum answers if only quarantines prevent one; a moment in the past if none does.
-    fn quarantine_end(&self) -> Moment {
-        let settings = &self.context.spec.settings;
-        match self.connections.members.health.quorum_at(settings.restart_delay) {
-            Some(end) if end > self.context.process.clock.now() => end.after(settings.node_timeout),
-            _ => Moment::default(),
-        }
     }
 
     /// Asks whether it is taken, and how long the first key to expire is kept, unless another caller has just asked.
@@ -193,5 +203,30 @@ impl<'a> FreeWatch<'a> {
             self.wakeup.wait_for_change(self.polls, ttl_left, limit).await;
         }
         self.polls = if is_known && self.wakeup.is_told() { 0 } else { self.polls.saturating_add(1) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::NodeAnswer;
+
+    #[test]
+    fn quarantines_are_waited_for_if_they_alone_prevent_a_quorum() {
+        let bars = |seconds| AnswerKind::Quarantined(Duration::from_secs(seconds));
+        let cases = [
+            (vec![bars(9)], Some(9)),
+            (vec![bars(9), AnswerKind::Free, AnswerKind::Silent], Some(9)),
+            (vec![bars(9), bars(5), AnswerKind::Unreachable], Some(9)),
+            (vec![bars(9), bars(5), AnswerKind::Free], Some(5)),
+            (vec![bars(9), AnswerKind::Silent, AnswerKind::Unreachable], None),
+            (vec![AnswerKind::Silent, AnswerKind::Free, AnswerKind::Unreachable], None),
+        ];
+        for (kinds, seconds) in cases {
+            let answer = |kind| NodeAnswer { node: String::new(), kind, answer: String::new() };
+            let nodes = kinds.iter().cloned().map(answer).collect();
+            let error = Error::new(ErrorKind::Unavailable, "unknown").with_nodes(nodes);
+            assert_eq!(quarantined_for(&error), seconds.map(Duration::from_secs), "{kinds:?}");
+        }
     }
 }

@@ -53,16 +53,19 @@ impl<T: Send + 'static> Call<T> {
         Self { process: Process::current(), seats: None, only_asks: true, run: Box::pin(run) }
     }
 
-    /// Runs it on the calling thread. Calls `interrupted`, if given, every 25 ms, and ends if that fails. Does not return
-    /// while another thread ends the process.
+    /// Runs it on the calling thread. Calls `interrupted`, if given, every 25 ms, and ends if that fails. A call
+    /// that waits does not return while another thread ends the process.
     ///
     /// # Errors
     ///
     /// Those of the call, or that of `interrupted`.
     pub fn drive<E>(self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<T, Stop<E>> {
         let caller = Caller { process: &self.process, runtime: None, seats: self.seats.as_ref() };
+        let waits = self.seats.is_none() && self.only_asks;
         let result = drive_unless(&caller, self.run, interrupted);
-        self.process.shutdown.park_if_shut_down();
+        if waits {
+            self.process.shutdown.park_if_shut_down();
+        }
         result
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Hidden: for the bindings. An object is *idle*, then *acquiring*, then *held*, and after a release idle again. One
 //! mutex guards this state. No code awaits or drops anything while it holds the mutex. A lost lease stays in the
-//! object, and the object reports the loss, until the lease is released or another acquire replaces it. What may
+//! object, and the object reports the loss, until the lease is released or, outside of a block, another acquire replaces it. What may
 //! interrupt a call:
 //!
 //! - An acquire that fails, is cancelled or panics drops its reservation, which makes the object idle again.
@@ -650,7 +650,8 @@ impl LockObject {
 }
 
 const HELD: &str = "this lock object already holds the lock";
-const IN_BLOCK: &str = "this lock object has lost the lock, and its block has not ended";
+const IN_BLOCK: &str =
+    "this lock object has lost the lock, and its block has not ended (if that cannot end, release the object)";
 const ACQUIRING: &str = "another thread or task is acquiring this lock object";
 
 impl fmt::Debug for LockObject {

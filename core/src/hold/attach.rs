@@ -125,6 +125,7 @@ impl Attachment {
             level: self.detached.level,
             acquired,
             asked: start,
+            kept: self.ttl,
             valid_until,
             unit: claim.unit(),
             missed,

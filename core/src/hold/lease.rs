@@ -210,7 +210,7 @@ impl Lease {
         let ttl = context.spec.settings.ttl;
         let state = State {
             valid_until: won.valid_until,
-            kept_until: won.asked.after(ttl),
+            kept_until: won.asked.after(won.kept),
             ttl,
             level: won.level,
             ownership: Some(won.right),

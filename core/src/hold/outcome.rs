@@ -1,5 +1,7 @@
 //! The end of an attempt or a held lock, in every protocol. `R` is the right to the attempt's keys.
 
+use std::time::Duration;
+
 use crate::error::{LostReason, NodeAnswer};
 use crate::net::ballots::NoQuorum;
 use crate::protocol::quorum::NodeMask;
@@ -20,6 +22,8 @@ pub(crate) struct Won<R> {
     pub(crate) acquired: Moment,
     /// When the nodes were asked: as it was acquired, or attached later.
     pub(crate) asked: Moment,
+    /// For how long the nodes that were asked then keep it.
+    pub(crate) kept: Duration,
     pub(crate) valid_until: Moment,
     /// A number in [0, 1) that spreads this lock's first renewal.
     pub(crate) unit: f64,
@@ -32,8 +36,8 @@ pub(crate) struct Won<R> {
 impl<R> Won<R> {
     /// Returns the same attempt with the right wrapped by `wrap`.
     pub(crate) fn map<S>(self, wrap: impl FnOnce(R) -> S) -> Won<S> {
-        let Self { right, fence, level, acquired, asked, valid_until, unit, missed, slot } = self;
-        Won { right: wrap(right), fence, level, acquired, asked, valid_until, unit, missed, slot }
+        let Self { right, fence, level, acquired, asked, kept, valid_until, unit, missed, slot } = self;
+        Won { right: wrap(right), fence, level, acquired, asked, kept, valid_until, unit, missed, slot }
     }
 }
 

@@ -91,7 +91,8 @@ async fn renew(lease: Arc<Lease>) {
         Extended::Done => {
             metrics.renewals[RenewalEnd::Renewed as usize].add();
             let counts = lease.meter.counts(&lease.context.process);
-            counts.margins.record_share(until.since(connections.clock.now()), ttl);
+            // An extension and a handed over lock may have more left than the ttl of renewals.
+            counts.margins.record_share(until.since(connections.clock.now()).min(ttl), ttl);
         }
         Extended::Unknown(extending, nodes) => {
             metrics.renewals[RenewalEnd::Unanswered as usize].add();

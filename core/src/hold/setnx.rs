@@ -136,6 +136,7 @@ fn judge(
                     level: 0,
                     acquired: start,
                     asked: start,
+                    kept: settings.ttl,
                     valid_until,
                     unit: 0.0,
                     missed: NodeMask::NONE,

@@ -54,9 +54,9 @@ impl Detached {
         if let Kind::Semaphore(_, slot) = self.kind { Some(slot) } else { None }
     }
 
-    /// Returns how long the nodes still keep it, at this time of the wall clock.
+    /// Returns how long the nodes still keep it, at this time of the wall clock, in whole milliseconds.
     pub(crate) fn left(&self, wall_micros: u64) -> Duration {
-        Duration::from_micros(self.end.saturating_sub(wall_micros)).min(TTL_MOST)
+        Duration::from_millis(self.end.saturating_sub(wall_micros.max(self.acquired)) / 1000).min(TTL_MOST)
     }
 
     /// Adds to a caller's options what the text has, in the place of what its client gives to locks of its own.
