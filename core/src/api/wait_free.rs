@@ -213,13 +213,13 @@ mod tests {
 
     #[test]
     fn quarantines_are_waited_for_if_they_alone_prevent_a_quorum() {
-        let bars = |seconds| AnswerKind::Quarantined(Duration::from_secs(seconds));
+        let restarted = |seconds| AnswerKind::Quarantined(Duration::from_secs(seconds));
         let cases = [
-            (vec![bars(9)], Some(9)),
-            (vec![bars(9), AnswerKind::Free, AnswerKind::Silent], Some(9)),
-            (vec![bars(9), bars(5), AnswerKind::Unreachable], Some(9)),
-            (vec![bars(9), bars(5), AnswerKind::Free], Some(5)),
-            (vec![bars(9), AnswerKind::Silent, AnswerKind::Unreachable], None),
+            (vec![restarted(9)], Some(9)),
+            (vec![restarted(9), AnswerKind::Free, AnswerKind::Silent], Some(9)),
+            (vec![restarted(9), restarted(5), AnswerKind::Unreachable], Some(9)),
+            (vec![restarted(9), restarted(5), AnswerKind::Free], Some(5)),
+            (vec![restarted(9), AnswerKind::Silent, AnswerKind::Unreachable], None),
             (vec![AnswerKind::Silent, AnswerKind::Free, AnswerKind::Unreachable], None),
         ];
         for (kinds, seconds) in cases {

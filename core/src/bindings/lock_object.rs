@@ -3,8 +3,8 @@
 //!
 //! Hidden: for the bindings. An object is *idle*, then *acquiring*, then *held*, and after a release idle again. One
 //! mutex guards this state. No code awaits or drops anything while it holds the mutex. A lost lease stays in the
-//! object, and the object reports the loss, until the lease is released or, outside of a block, another acquire replaces it. What may
-//! interrupt a call:
+//! object, and the object reports the loss, until the lease is released or, outside of a block, another acquire
+//! replaces it. What may interrupt a call:
 //!
 //! - An acquire that fails, is cancelled or panics drops its reservation, which makes the object idle again.
 //! - A release takes the lease out of the object before it sends anything. A second release finds nothing to do.
