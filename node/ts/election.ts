@@ -81,10 +81,9 @@ export class Election {
       if (OPTIONS.some((known) => known === option)) continue;
       throw new LockInvalidArgument(`${option} is not an option of an election`, { option });
     }
-    const own: LockOptions = { ...given };
     // Bytes may change later.
     const kept = typeof name === "string" ? name : new Uint8Array(name);
-    const make = () => term(kept, own);
+    const make = () => term(kept, given);
     // A wrong name is refused now, and not by the first campaign.
     make();
     return new Election(client, kept, make);

@@ -419,7 +419,7 @@ def test_programs_are_found(programs: Programs) -> None:
     """The test itself: a process that is left behind is found, whatever its group."""
     running = programs.start(["sh", "-c", "setsid sleep 60 & exit 0"])
     assert running.end().status == 0
-    # While it becomes another program, it has no environment by which it is known.
+    # A process that is becoming another program shows no environment, and the look knows it by that.
     until(lambda: [process.name() for process in programs.alive()] == ["sleep"], "it has begun")
     with pytest.raises(AssertionError, match="left behind"):
         programs.stop()

@@ -149,9 +149,8 @@ fn quarantined_for(error: &Error) -> Option<Duration> {
     let kinds = || error.nodes().iter().map(|node| &node.kind);
     let answers = kinds().filter(|kind| matches!(kind, AnswerKind::Held | AnswerKind::Free)).count();
     let left = |kind: &AnswerKind| if let AnswerKind::Quarantined(left) = kind { Some(*left) } else { None };
-    let mut left: Vec<Duration> = kinds().filter_map(left).collect();
-    left.sort_unstable();
-    left.get(quorum::quorum(error.nodes().len()).checked_sub(answers + 1)?).copied()
+    let missing = quorum::quorum(error.nodes().len()).saturating_sub(answers);
+    quorum::quarantined_for(missing, kinds().filter_map(left))
 }
 
 /// A caller's watch over a lock, on one set of nodes.

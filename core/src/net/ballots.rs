@@ -145,9 +145,7 @@ impl Ballots {
             (_, Some(Failure::Quarantined(left))) => Some(*left),
             _ => None,
         };
-        let mut quarantines: Vec<Duration> = self.votes.iter().zip(&self.failures).filter_map(quarantine).collect();
-        quarantines.sort_unstable();
-        quarantines.get(self.missing().checked_sub(1)?).copied()
+        quorum::quarantined_for(self.missing(), self.votes.iter().zip(&self.failures).filter_map(quarantine))
     }
 
     /// Lists quarantined nodes and when they count again, for a log.

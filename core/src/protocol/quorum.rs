@@ -9,6 +9,14 @@ use crate::protocol::token::Fingerprint;
 use crate::sys::clock::Moment;
 use crate::texts::texts;
 
+/// Returns for how long quarantines alone prevent a quorum, if so many answers are missing and these quarantines have so long
+/// left. `None` if they do not, or if too few nodes have an end of theirs.
+pub(crate) fn quarantined_for(missing: usize, left: impl Iterator<Item = Duration>) -> Option<Duration> {
+    let mut left: Vec<Duration> = left.collect();
+    left.sort_unstable();
+    left.get(missing.checked_sub(1)?).copied()
+}
+
 /// Returns ⌊n/2⌋ + 1: any two quorums share a node.
 pub(crate) fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1

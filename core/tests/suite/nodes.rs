@@ -220,7 +220,7 @@ fn one_barred_node_of_three_is_no_hindrance() {
     client.warms_up(&servers);
     servers[0].restart();
     within(2 * NODE_TIMEOUT, "cycles beside a barred node", || (0..10).for_each(|_| client.cycle()));
-    // But it does not count: without one of the others there is no quorum.
+    // But it does not count: one of the others alone is not a quorum.
     eventually("the restarted node is asked", || {
         let guard = client.acquire(Duration::ZERO).unwrap();
         let asked = servers[0].get(NAME).is_some();
