@@ -61,7 +61,7 @@ impl<T: Send + 'static> Call<T> {
     /// Those of the call, or that of `interrupted`.
     pub fn drive<E>(self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<T, Stop<E>> {
         let caller = Caller { process: &self.process, runtime: None, seats: self.seats.as_ref() };
-        // `close` asks no node itself, either, but what it returns is true.
+        // `close` asks no node itself either, but what it returns stays true.
         let waits = self.seats.is_none() && self.only_asks;
         let result = drive_unless(&caller, self.run, interrupted);
         if waits {

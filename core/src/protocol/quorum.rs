@@ -9,8 +9,8 @@ use crate::protocol::token::Fingerprint;
 use crate::sys::clock::Moment;
 use crate::texts::texts;
 
-/// Returns for how long quarantines alone prevent a quorum, if so many answers are missing and these quarantines have so long
-/// left. `None` if they do not, or if too few nodes have an end of theirs.
+/// Returns for how long quarantines alone prevent a quorum: `missing` more answers would make one, and each quarantine has
+/// so long left. `None` if they do not, or if there are too few of them.
 pub(crate) fn quarantined_for(missing: usize, left: impl Iterator<Item = Duration>) -> Option<Duration> {
     let mut left: Vec<Duration> = left.collect();
     left.sort_unstable();
