@@ -40,8 +40,9 @@ THREADS := RUST_TEST_THREADS=12
 ALL_DOCS := env RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
 LINTS = 'lints, types and documentation' 'make --no-print-directory --silent lint'
 
-# Everything is always built together: another choice would give dependencies other features and build them again.
-CARGO := cargo build --locked --workspace --lib --bins --examples
+# The packages, the program and the workers. The driver asks for what the rest of the workspace needs of dependencies, or
+# they would be built again for it.
+CARGO := cargo build --locked $(addprefix --package redlock-,python node cli driver history) --lib --bins
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 SUFFIX := $(if $(filter Darwin,$(shell uname)),dylib,so)
 EXTENSION := $(BUILT)/lib_native.$(SUFFIX)
@@ -148,9 +149,10 @@ target/peers/java/Driver.class: $(wildcard tests/peers/java/*)
 build:
 	$(STEP) 'compiling the engine, the packages and the workers' --about 110 -- $(CARGO)
 
-# All that `build` compiles too, in one go. With another choice of crates, it would be compiled again.
+# All that `build` compiles too, in one go.
 compile:
-	$(STEP) 'compiling the engine, the packages, the workers and the tests' --about 170 -- $(CARGO) --tests
+	$(STEP) 'compiling the engine, the packages, the workers and the tests' --about 170 -- \
+		cargo build --locked --workspace --lib --bins --examples --tests
 
 $(EXTENSION) $(ADDON): build
 	@:
