@@ -74,12 +74,14 @@ impl Args {
         self.client_for(None)
     }
 
-    /// Makes the client for locks with this ttl, by which options are checked; `None` for that of the library.
+    /// Makes the client for locks with this ttl, by which options are checked; `None` if the command takes no lock, so
+    /// that no ttl limits how long a node may take.
     ///
     /// # Errors
     ///
     /// A usage error for wrong addresses and options.
     pub(crate) fn client_for(&self, ttl: Option<Duration>) -> Result<Redlock, Failure> {
+        let ttl = ttl.or_else(|| Some(self.node_timeout?.saturating_add(Duration::from_secs(10))));
         let mut builder = with(Redlock::builder(), ttl, Builder::ttl);
         if !self.node.is_empty() {
             builder = builder.nodes(&self.node);
@@ -165,6 +167,7 @@ mod tests {
         let redlock =
             client(&["--node", "redis://u:S3CR3T@a", "--node", "rediss://b", "--connect-timeout", "1s"]).unwrap();
         assert_eq!(redlock.shown_addresses(), ["redis://a:6379", "rediss://b:6379"]);
+        client(&["--node", "redis://a", "--node-timeout", "15s"]).expect("it is longer than the usual ttl");
     }
 
     #[test]
