@@ -158,7 +158,7 @@ enum Item {
     /// A held lock to renew or end.
     Lock(Arc<dyn Timed>),
     /// A claim, to be dropped. Its unanswered releases are pending from then on.
-    Claim(#[expect(dead_code, reason = "held to be dropped")] Box<dyn Any + Send>),
+    Claim(Box<dyn Any + Send>),
 }
 
 impl Item {
@@ -185,15 +185,14 @@ impl Schedule {
     /// Handles a held lock now and gives it its one schedule entry. Wakes the background only if that entry is the
     /// soonest.
     pub(crate) fn add(self: &Arc<Self>, lease: Arc<dyn Timed>) {
-        if let Some(unlogged) = self.see_to(lease) {
+        if let Some(unlogged) = self.see_to(lease, self.entries()) {
             unlogged.log();
         }
     }
 
     /// Does as [`Schedule::add`], but returns a loss unlogged.
-    fn see_to(self: &Arc<Self>, lease: Arc<dyn Timed>) -> Option<Unlogged> {
+    fn see_to(self: &Arc<Self>, lease: Arc<dyn Timed>, entries: MutexGuard<'_, Entries>) -> Option<Unlogged> {
         // Decides and enters in one step, so that of two threads the better informed comes last.
-        let entries = self.entries();
         match lease.next(self.environment.clock.now()) {
             Next::Sleep(due) => self.enter(entries, lease, due),
             Next::Renew(end) => {
@@ -352,11 +351,16 @@ impl Schedule {
         let mut unlogged = Vec::new();
         loop {
             let now = clock.now();
-            while let Some(item) = self.next(now) {
+            while let Some((entries, item)) = self.next(now) {
                 // A panic takes this lock from the schedule, and no other one.
                 let seen = catch_unwind(AssertUnwindSafe(|| match item {
-                    Item::Lock(lease) => self.see_to(lease),
-                    Item::Claim(_) => None,
+                    // Still locked: whoever looks for all locks finds this one too.
+                    Item::Lock(lease) => self.see_to(lease, entries),
+                    Item::Claim(claim) => {
+                        drop(entries);
+                        drop(claim);
+                        None
+                    }
                 }));
                 unlogged.extend(seen.ok().flatten());
             }
@@ -380,10 +384,10 @@ impl Schedule {
     }
 
     /// Takes the soonest due item off the schedule.
-    fn next(&self, now: Moment) -> Option<Item> {
+    fn next(&self, now: Moment) -> Option<(MutexGuard<'_, Entries>, Item)> {
         let mut entries = self.entries();
-        let entry = entries.map.first_entry().filter(|entry| entry.key().0 <= now)?;
-        Some(entry.remove())
+        let item = entries.map.first_entry().filter(|entry| entry.key().0 <= now)?.remove();
+        Some((entries, item))
     }
 }
 
@@ -407,10 +411,11 @@ mod tests {
         }
     }
 
-    /// A lock that is due a moment after it was added, and then breaks, or says so.
+    /// A lock that is due a moment after it was added, and then again at once for some times, and then breaks, or says so.
     #[derive(Debug, Default)]
     struct Lock {
         is_due: AtomicBool,
+        again: AtomicUsize,
         breaks: bool,
         seen: Notify,
     }
@@ -427,6 +432,9 @@ mod tests {
         fn next(&self, now: Moment) -> Next {
             if !self.is_due.swap(true, Ordering::Relaxed) {
                 return Next::Sleep(now.after(Duration::from_millis(1)));
+            }
+            if self.again.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |again| again.checked_sub(1)).is_ok() {
+                return Next::Sleep(now);
             }
             assert!(!self.breaks, "on purpose");
             self.seen.notify_one();
@@ -475,6 +483,19 @@ mod tests {
             let other = Arc::new(Lock::default());
             schedule.add(Arc::clone(&other) as _);
             environment.clock.timeout(harness::LIMIT, pin!(other.seen.notified())).await.expect("it is due");
+        }
+    }
+
+    /// A client that closes at that moment would not find it, and the lock would be renewed for ever.
+    #[test]
+    fn a_lock_that_is_due_does_not_leave_the_schedule_meanwhile() {
+        let environment = Arc::new(Environment::new(None, Clock::System, Random::System, Background::thread()));
+        let schedule = Arc::new(Schedule::new(&environment));
+        let lock = Arc::new(Lock { again: AtomicUsize::new(100_000), ..Lock::default() });
+        schedule.add(Arc::clone(&lock) as _);
+        while lock.again.load(Ordering::SeqCst) > 0 {
+            let is_there = !schedule.entries().map.is_empty();
+            assert!(is_there || lock.again.load(Ordering::SeqCst) == 0);
         }
     }
 
