@@ -113,8 +113,9 @@ impl Footprint {
                 Trace::Created { granted: Some(*fence) }
             }
             Ok(Reply::Extended) => Trace::Created { granted: None },
-            // The scripts write the lock last, so that an error leaves none.
             Ok(_) => Trace::Nothing,
+            // The scripts write the lock last, so that an error leaves none. But a re-key is asked again with the same token.
+            Err(failure) if failure.is_unexecuted() && self.has_earlier(node) => Trace::Created { granted: None },
             Err(failure) if failure.is_unexecuted() => Trace::Nothing,
             Err(_) => return,
         };
@@ -129,14 +130,27 @@ impl Footprint {
         }
     }
 
-    /// Records an answer of `node` to a later request over `connection`: a create on it was executed before.
-    pub(crate) fn answered_behind(&self, node: usize, connection: &Connection) {
+    /// Returns the last create on `node`, if any.
+    pub(crate) fn last(&self, node: usize) -> Create {
+        Create(self.entries.lock()[node].creates)
+    }
+
+    /// Records an answer of `node` to a request over `connection` that was made after `create`: a create on it was executed
+    /// before.
+    pub(crate) fn answered_behind(&self, node: usize, connection: &Connection, create: Create) {
         let mut entries = self.entries.lock();
-        if matches!(&entries[node].trace, Trace::Unanswered { connection: before, .. } if before.same(connection)) {
+        let Entry { trace, creates } = &entries[node];
+        let is_on_it = matches!(trace, Trace::Unanswered { connection: before, .. } if before.same(connection));
+        if is_on_it && *creates == create.0 {
             let before = std::mem::replace(&mut entries[node].trace, Trace::Created { granted: None });
             drop(entries);
             drop(before);
         }
+    }
+
+    /// Whether `node` may have had a key of this token before the create that is unanswered.
+    fn has_earlier(&self, node: usize) -> bool {
+        matches!(self.entries.lock()[node].trace, Trace::Unanswered { over_key: true, .. })
     }
 
     fn learnt(&self, node: usize, create: Create, trace: Trace) {
@@ -185,5 +199,48 @@ impl Footprint {
     /// Copies all traces, by node.
     pub(crate) fn all(&self) -> Vec<Trace> {
         self.entries.lock().iter().map(|entry| entry.trace.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Addresses;
+    use crate::node::{MemoryNodes, Node};
+    use crate::sys::clock::Clock;
+    use crate::transport::progress::Progress;
+
+    async fn connection() -> Connection {
+        let address = Addresses::parse(["memory://footprint"]).unwrap()[0].clone();
+        let node = Node::new(&address, &MemoryNodes::default(), None, None, None).unwrap();
+        node.connect(&Clock::System, None, true, &Progress::default()).await.unwrap().0
+    }
+
+    #[tokio::test]
+    async fn an_answer_shows_what_was_executed_before_it_and_not_what_was_asked_behind_it() {
+        let (connection, footprint) = (connection().await, Footprint::new(1));
+        let now = Clock::System.now();
+        let acquired = footprint.sent(0, &connection, now);
+        footprint.answered(0, acquired, &Err(Failure::NoScript));
+        let before = footprint.last(0);
+        let restored = footprint.restored(0, &connection, now, Duration::ZERO).unwrap();
+        footprint.answered_behind(0, &connection, before);
+        assert!(footprint.unanswered().contains(0), "it may still be on its way");
+        footprint.answered_behind(0, &connection, restored);
+        assert!(footprint.unanswered().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_refusal_does_not_hide_the_key_of_an_earlier_request() {
+        let (connection, now) = (connection().await, Clock::System.now());
+        for (first, is_left) in [(Ok(Reply::Extended), true), (Ok(Reply::Absent), false), (Err(Failure::Closed), true)]
+        {
+            let footprint = Footprint::new(1);
+            let create = footprint.sent(0, &connection, now);
+            footprint.answered(0, create, &first);
+            let create = footprint.sent(0, &connection, now);
+            footprint.answered(0, create, &Err(Failure::of_code("LOADING")));
+            assert_eq!(footprint.has_nothing(0), !is_left, "{first:?}");
+        }
     }
 }

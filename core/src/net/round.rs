@@ -231,6 +231,7 @@ impl Round {
                 },
             };
             let _watched = connections.track_request(node);
+            let before = matches!(request.action, Action::Extend { .. }).then(|| footprint.last(node));
             let create = request.action.creates().then(|| footprint.sent(node, &connection, sent));
             let answer = if is_idle && request.action.can_be_given_up() {
                 let answer = connection.call(&request, by);
@@ -246,9 +247,9 @@ impl Round {
             if is_answered {
                 connections.record_answer(node, sent);
             }
-            if matches!(request.action, Action::Extend { .. }) {
+            if let Some(before) = before {
                 if is_answered {
-                    footprint.answered_behind(node, &connection);
+                    footprint.answered_behind(node, &connection, before);
                 }
                 if let Some(told) = connection.take_told() {
                     connections.members.health.record_identity(node, &told, connections.clock.now());

@@ -1,11 +1,13 @@
 //! Holding a lock: renewal, the end of its validity, why it was lost and when that is told.
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
+use std::pin::pin;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::redis::from_redis_value;
 use harness::{Proxy, SLACK, Server, all_have, cluster, eventually};
+use redlock::testing::MemoryServer;
 use redlock::{Error, ErrorKind, Guard, Lock, LockState, LostReason, NodeState, Redlock, blocking};
 
 const TTL: Duration = Duration::from_secs(1);
@@ -407,4 +409,30 @@ fn a_release_waits_longer_for_a_busy_server_than_other_requests() {
         proxy.delay_replies(Duration::from_millis(120));
         guard.release().await.unwrap();
     });
+}
+
+/// A node that has given the lock's key another token refuses the next question, and then the attachment is given up.
+#[tokio::test]
+async fn an_attachment_that_is_given_up_leaves_the_lock_to_the_next_one() {
+    let servers = [(); 3].map(|()| MemoryServer::new());
+    let available = |available: [bool; 3]| {
+        servers.iter().zip(available).for_each(|(server, available)| server.set_available(available));
+    };
+    let redlock = Redlock::new(servers.each_ref().map(MemoryServer::url)).unwrap();
+    let text = redlock.lock("foo").await.unwrap().detach().await.unwrap();
+    available([true, false, false]);
+    let attached = redlock.attach(text.as_str());
+    {
+        let mut attaching = pin!(attached.acquire());
+        // The second one is longer than the pause before the next try.
+        for (are, time) in [([true, false, false], 1), ([false; 3], 200)] {
+            available(are);
+            let early = tokio::time::timeout(Duration::from_millis(time), &mut attaching).await;
+            assert!(early.is_err(), "no quorum answers");
+        }
+        available([true, false, false]);
+    }
+    available([true, false, true]);
+    let attached = redlock.attach(text.as_str()).timeout(Duration::from_secs(5)).acquire().await;
+    attached.unwrap().release().await.unwrap();
 }
