@@ -10,12 +10,14 @@
 //! States: *asking* (the re-key round) → *won*, *lost* (a quorum shows other owners, or nothing) or *unknown*; after that
 //! *asking* again, or *keying back*. What may interrupt each await:
 //!
-//! - dropped while asking, or between tries: the background keys back;
+//! - dropped while asking, or between tries: the background keys back, and this process's next call waits for that;
 //! - dropped while keying back: the background does it again, which changes nothing where it was done;
-//! - a re-key arrives after its key-back, over another connection: that node's key expires after its ttl, and until then
-//!   counts for nobody;
+//! - a re-key arrives after its key-back, because its connection has broken: that node's key expires after its ttl, and until
+//!   then counts for nobody;
 //! - the process ends: keys with a fresh token expire, as those of a holder that crashed.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,9 +35,11 @@ use crate::net::round::{Event, Round};
 use crate::process::context::LockContext;
 use crate::protocol::detached::Detached;
 use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask};
-use crate::protocol::request::{Action, Request};
+use crate::protocol::request::{Action, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
+use crate::sys::future::begun;
+use crate::transport::failure::Failure;
 
 /// One fresh token's part in an attachment. Dropping it keys back what it has re-keyed.
 #[derive(Debug)]
@@ -53,9 +57,15 @@ pub(crate) struct Attachment {
 /// The keys to give the text's token again.
 struct KeyBack {
     context: LockContext,
-    footprint: Arc<Footprint>,
+    /// What the re-keys have left.
+    traces: Vec<Trace>,
     request: Request,
+    /// The same request behind each re-key without an answer, on its connection: it may be executed later than on others.
+    behind: Vec<Asking>,
 }
+
+/// A request that is queued.
+type Asking = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
 
 /// The end of one try.
 pub(crate) enum Try {
@@ -136,7 +146,14 @@ impl Attachment {
 
     fn to_key_back(&self, claim: &Claim) -> KeyBack {
         let request = Request { token: self.detached.token, ..claim.request(self.rekey(claim.token())) };
-        KeyBack { context: self.context.clone(), footprint: Arc::clone(claim.footprint()), request }
+        let traces = claim.footprint().all();
+        let behind = traces.iter().filter_map(|trace| {
+            let Trace::Unanswered { connection, .. } = trace else { return None };
+            let (connection, request) = (connection.clone(), request.clone());
+            Some(begun(Box::pin(async move { connection.call_known(&request).await })))
+        });
+        let behind = behind.collect();
+        KeyBack { context: self.context.clone(), traces, request, behind }
     }
 
     /// Gives what was re-keyed the text's token again, where it can be.
@@ -158,28 +175,28 @@ impl Drop for Attachment {
         }
         let key_back = self.to_key_back(&claim);
         claim.hand_over();
+        // The next call of this process with the same text waits for this.
+        let leaving = self.context.listed.waiters.leave(&key_back.request.keys);
         process.background.spawn(async move {
             let connections = key_back.context.set().connections(&Handle::current());
             key_back.run(&connections).await;
+            drop(leaving);
         });
     }
 }
 
 impl KeyBack {
-    /// Asks the nodes that may have re-keyed. Behind an unanswered re-key, the request uses its connection.
+    /// Asks the nodes that may have re-keyed.
     async fn run(self, connections: &Arc<Connections>) {
         let settings = &self.context.spec.settings;
         let footprint = Arc::new(Footprint::new(connections.members.len()));
         let mut round = Round::new(connections, &footprint, settings.node_timeout, Moment::NEVER).strict();
-        for (node, trace) in self.footprint.all().into_iter().enumerate() {
-            let behind = match trace {
-                Trace::Nothing => continue,
-                Trace::Created { .. } => None,
-                Trace::Unanswered { connection, .. } => Some(connection),
-            };
-            let behind = behind.and_then(|connection| connections.via_current(node, &connection));
-            round.ask(node, self.request.clone(), behind);
+        for (node, trace) in self.traces.iter().enumerate() {
+            if !matches!(trace, Trace::Nothing) {
+                round.ask(node, self.request.clone(), None);
+            }
         }
         while let Some(Event::Vote(..)) = round.next().await {}
+        drop(self.behind);
     }
 }

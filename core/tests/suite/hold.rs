@@ -436,3 +436,19 @@ async fn an_attachment_that_is_given_up_leaves_the_lock_to_the_next_one() {
     let attached = redlock.attach(text.as_str()).timeout(Duration::from_secs(5)).acquire().await;
     attached.unwrap().release().await.unwrap();
 }
+
+/// The server has not answered the first one, and does what that has asked when it goes on.
+#[tokio::test]
+async fn a_text_can_be_attached_again_at_once() {
+    let servers = cluster(1);
+    let redlock = client(&servers);
+    let text = redlock.lock("foo").ttl(Duration::from_secs(60)).await.unwrap().detach().await.unwrap();
+    let attached = redlock.attach(text.as_str());
+    servers[0].freeze();
+    let moment = Duration::from_millis(100);
+    assert!(tokio::time::timeout(moment, attached.acquire()).await.is_err());
+    let mut again = pin!(attached.acquire());
+    assert!(tokio::time::timeout(moment, &mut again).await.is_err());
+    servers[0].thaw();
+    again.await.unwrap().release().await.unwrap();
+}
