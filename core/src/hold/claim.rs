@@ -99,6 +99,13 @@ impl Claim {
         self.0.0 = None;
     }
 
+    /// Does as [`hand_over`](Self::hand_over), but for keys that nodes may yet make: those that had none, and have not answered.
+    pub(crate) fn hand_over_granted(self) {
+        self.footprint().keep_possible();
+        // Releases what is left.
+        drop(self);
+    }
+
     /// Has it be the right to the keys of a token that somebody has already.
     pub(crate) fn set_token(&mut self, token: Token) {
         if let Some(inner) = &mut self.0.0 {

@@ -1,15 +1,16 @@
 //! Detaching a held lock: the end of a hold without a release. Whoever has the text may attach the lock, until it expires.
 //!
-//! States: *extending* (if a ttl was given) → *asking* (nodes that have not answered the acquire of a shared lock) → *ending*
-//! (the lease is not held from here on, and nothing new is asked) → *settling* (waits for what is under way, for as long as
-//! nodes may take to answer) → *detached*. What may interrupt each await:
+//! States: *extending* (if a ttl was given) → *asking* (nodes that have not answered the acquire) → *ending* (the lease is not
+//! held from here on, and nothing new is asked) → *settling* (waits for what is under way, for as long as nodes may take to
+//! answer) → *detached*. What may interrupt each await:
 //!
 //! - dropped while extending or asking: the lock is held, perhaps for longer;
 //! - dropped while settling, or before the text reached its user: the claim's drop releases, because nobody has the text;
 //! - an extension of the lock that arrives later: it finds the key of another token, or lets the key live for longer, as the
 //!   text allows;
-//! - an acquire or a restore that arrives later: it finds another owner. A shared lock takes it in beside that one, so that a
-//!   second attachment could win with it. So a reader is not detached while a node has not answered one.
+//! - an acquire that arrives later makes a key that did not count, and that nobody would delete: a release goes behind it;
+//! - an acquire or a restore that arrives later: a shared lock takes it in beside another owner, so that a second attachment
+//!   could win with it. So a reader is not detached while a node has not answered one.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ impl Detaching {
     /// Returns the text, with which the lock is its user's.
     #[must_use]
     pub fn into_text(self) -> String {
-        self.claim.hand_over();
+        self.claim.hand_over_granted();
         self.text.0
     }
 }
@@ -69,12 +70,10 @@ async fn detach_here(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detachi
     if ttl.is_some() {
         extend(Arc::clone(&lease), ttl).await?;
     }
-    if is_shared {
-        settle(&lease).await;
-        let unanswered = lease.open_creates();
-        if !unanswered.is_empty() {
-            return Err(refused(&lease, unanswered, "is held as before"));
-        }
+    settle(&lease).await;
+    let unanswered = lease.open_creates();
+    if is_shared && !unanswered.is_empty() {
+        return Err(refused(&lease, unanswered, "is held as before"));
     }
     let (claim, detached) = lease.begin_detach(renewed)?;
     // What arrives later does no harm, but for what makes a reader of the former token again.

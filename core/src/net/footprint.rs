@@ -179,6 +179,15 @@ impl Footprint {
         self.clear(node);
     }
 
+    /// Forgets all nodes but those that have not answered their only create.
+    pub(crate) fn keep_possible(&self) {
+        for (node, trace) in self.all().into_iter().enumerate() {
+            if !matches!(trace, Trace::Unanswered { over_key: false, .. }) {
+                self.clear(node);
+            }
+        }
+    }
+
     /// Returns the nodes that have not answered a create, which they may still execute.
     pub(crate) fn unanswered(&self) -> NodeMask {
         let entries = self.entries.lock();

@@ -452,3 +452,22 @@ async fn a_text_can_be_attached_again_at_once() {
     servers[0].thaw();
     again.await.unwrap().release().await.unwrap();
 }
+
+/// Whoever attaches the lock has another token, and would not delete it.
+#[tokio::test]
+async fn a_node_that_grants_after_the_lock_was_detached_keeps_no_key() {
+    let servers = cluster(3);
+    let redlock = client(&servers);
+    let warm = redlock.lock("warm").await.unwrap();
+    eventually("all nodes are connected to", || servers.iter().all(|server| server.get("warm").is_some()));
+    warm.release().await.unwrap();
+    servers[2].freeze();
+    let detached = redlock.lock("foo").ttl(Duration::from_secs(60)).await.unwrap().detach().await.unwrap();
+    // A client whose connection to that node is not made.
+    let other = Redlock::new(servers.iter().rev().map(Server::url).collect::<Vec<_>>()).unwrap();
+    other.attach(detached.as_str()).await.unwrap().release().await.unwrap();
+    servers[2].thaw();
+    // It does the acquire first.
+    eventually("the fence is there", || servers[2].get("redlock:fence:{foo}").is_some());
+    eventually("the key is gone", || text(&servers[2]).is_none());
+}
