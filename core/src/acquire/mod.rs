@@ -663,6 +663,7 @@ impl Drop for Caller {
 mod tests {
     use super::*;
     use crate::Redlock;
+    use crate::hold::detach;
     use crate::options::Options;
     use crate::sys::log::heard;
 
@@ -678,8 +679,12 @@ mod tests {
         let (rest, owner) = win().await.unwrap();
         let owner = rest.activate(owner).unwrap().unwrap();
         drop(owner);
-        let again = redlock.lock("foo").timeout(Duration::from_millis(50)).acquire().await;
-        assert_eq!(again.unwrap_err().kind(), ErrorKind::Timeout);
+        let again = async |name: &str| redlock.lock(name).timeout(Duration::from_millis(50)).acquire().await;
+        assert_eq!(again("foo").await.unwrap_err().kind(), ErrorKind::Timeout);
+        let guard = redlock.lock("bar").at_least(Duration::from_secs(10)).await.unwrap();
+        // The caller does not wait for the text.
+        drop(detach::detach(Arc::clone(guard.lease()), None).await.unwrap());
+        assert_eq!(again("bar").await.unwrap_err().kind(), ErrorKind::Timeout);
     }
 
     #[tokio::test]

@@ -460,19 +460,19 @@ impl Lease {
             }
             Phase::Held => state.phase = Phase::Released,
         }
-        let is_in_use = state.is_in_use;
         let ownership = self.leave(state);
-        let at_least = self.context.spec.settings.at_least;
-        if let (false, true, Ownership::Fenced(claim)) = (at_least.is_zero(), is_in_use, &ownership) {
-            claim.keep_until(self.acquired.after(at_least));
-        }
         let meter = self.meter.release(&self.context.process, now);
         Ok(ReleaseBegun::Release(ownership, meter))
     }
 
-    /// Ends a hold that was neither lost nor expired, whose phase says so already. Returns the right to its keys.
+    /// Ends a hold that was neither lost nor expired, whose phase says so already. Returns the right to its keys, which are
+    /// kept for the least time if they are released.
     fn leave(&self, mut state: MutexGuard<'_, State>) -> Ownership {
         let ownership = state.ownership.take().expect("held locks have their ownership");
+        let at_least = self.context.spec.settings.at_least;
+        if let (false, true, Ownership::Fenced(claim)) = (at_least.is_zero(), state.is_in_use, &ownership) {
+            claim.keep_until(self.acquired.after(at_least));
+        }
         let due = state.due.take();
         let listeners = std::mem::take(&mut state.listeners);
         drop(state);
