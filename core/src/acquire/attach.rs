@@ -83,7 +83,8 @@ impl Acquire {
             return Err(error.with_name(self.context.spec.name.bytes()).with_nodes(nodes));
         }
         let pause = backoff::unavailable(self.attempts, self.context.process.random.unit());
-        Ok(Step::Later(pause.min(self.deadline.since(now))))
+        // Keying back has taken its time.
+        Ok(Step::Later(pause.min(self.deadline.since(connections.clock.now()))))
     }
 
     /// Asks the nodes of `connections` once.

@@ -175,3 +175,21 @@ fn waiters_are_told_of_the_bars_when_nodes_restart_without_data() {
         });
     }
 }
+
+/// It keys back what it has re-keyed before it tries again, and one node is silent both times.
+#[test]
+fn an_attachment_ends_with_its_timeout() {
+    in_virtual_time(async {
+        let world = World::new(Arc::new(Calm), &[Pace::default(); 3]);
+        let client = world.process(0, Pace::default(), bits(0)).expect("a client");
+        let held = client.lock("job").ttl(TTL).acquire().await.expect("it is free");
+        sleep(Duration::from_secs(1)).await;
+        let text = held.detach().await.expect("it is held");
+        world.nodes()[1].take(b"job", TTL);
+        world.nodes()[2].freeze();
+        let (begun, time) = (Instant::now(), Duration::from_millis(900));
+        let error = client.attach(text.as_str()).timeout(time).acquire().await.expect_err("no quorum has it");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(begun.elapsed() <= time + Duration::from_millis(5), "{:?}", begun.elapsed());
+    });
+}
