@@ -1,5 +1,6 @@
 """How losses are told: as notes, and by a thread. Each process starts its own, when the first lock is watched."""
 
+import contextlib
 import os
 import select
 import threading
@@ -17,7 +18,9 @@ Told: TypeAlias = Callable[[Any, LockLost], object]
 def note(raised: BaseException | None, loss: object) -> None:
     """Tell what leaves the body of a lock that the lock was lost, unless it is a loss itself."""
     if isinstance(loss, LockLost) and raised is not None and not isinstance(raised, LockLost):
-        raised.add_note(str(loss))
+        # An exception that cannot be changed, such as a frozen dataclass, is raised all the same.
+        with contextlib.suppress(Exception):
+            raised.add_note(str(loss))
 
 
 class _Losses:

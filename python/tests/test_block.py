@@ -1,13 +1,14 @@
 """The blocking face as users of `threading.Lock` know it."""
 
 import threading
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.clock import until
 
 import redlock
+from redlock import asyncio as aio
 from redlock.testing import lose
 
 
@@ -30,6 +31,22 @@ def test_a_loss_is_noted_on_what_the_body_raises(client: redlock.Redlock, name: 
         until(lambda: not own.held, "it is lost")
         own.check()
     assert not hasattr(lost.value, "__notes__")
+
+
+async def test_an_exception_that_takes_no_note_is_raised(
+    client: redlock.Redlock, aclient: aio.Redlock, name: str
+) -> None:
+    @dataclass(frozen=True)
+    class FrozenError(Exception):
+        order: int
+
+    with pytest.raises(FrozenError), client.lock(name) as lock:
+        lose(lock, "taken")
+        raise FrozenError(17)
+    with pytest.raises(FrozenError):
+        async with aclient.lock(name) as alock:
+            lose(alock, "taken")
+            raise FrozenError(17)
 
 
 def test_a_block_that_lost_the_lock_ends_before_its_object_acquires_again(client: redlock.Redlock, name: str) -> None:
