@@ -19,7 +19,9 @@ span nor code that looks for one.
 """
 
 import atexit
+import contextlib
 import functools
+import inspect
 import logging
 import math
 import os
@@ -66,12 +68,14 @@ def instrument(*, meter_provider: MeterProvider | None = None, tracer_provider: 
     uninstrument()
     _observe_with(meter_provider)
     tracer = trace.get_tracer(_SCOPE, __version__, tracer_provider)
-    for kind, enter, leave, acquiring, releasing, detaching in _FACES:
+    for kind, enter, leave, acquiring, detaching in _FACES:
         for method in ("acquire", enter):
             _replace(kind, method, acquiring, tracer)
         for method in ("release", leave):
-            _replace(kind, method, releasing, tracer)
+            _replace(kind, method, _within(_Release), tracer)
         _replace(kind, "detach", detaching, tracer)
+    for client, close in _CLOSES:
+        _replace(client, close, _within(_Close), tracer)
     # The acquire of a candidate, which greenlets inherit.
     _replace(blocking.Lock, "_campaign", _acquiring, tracer)
     # Behind what the program has registered, so before the end of its providers.
@@ -370,6 +374,22 @@ class _Release:
             self._hold.end("lost" if lost else "released", self._at)
 
 
+class _Close:
+    """The end of a client, which releases its locks: they are not held from the begin of the call on."""
+
+    def __init__(self, _: _native.Client) -> None:
+        self._at = time.time_ns()
+        self._held = [(lock, hold) for lock, hold in list(_holds.items()) if lock.held]
+
+    def __enter__(self) -> None:
+        """Run the end."""
+
+    def __exit__(self, *_: object) -> None:
+        for lock, hold in self._held:
+            if not lock.held:
+                hold.end("released", self._at)
+
+
 Wrap = Callable[[Callable[..., Any], Tracer], Callable[..., Any]]
 
 
@@ -413,20 +433,21 @@ def _has_won(lock: _native.Handle, error: BaseException, *, was_held: bool) -> b
     return lock.held and not was_held and not isinstance(error, RedlockError)
 
 
-def _releasing(method: Callable[..., R], _: Tracer) -> Callable[..., R]:
-    def release(self: _native.Handle, *args: object) -> R:
-        with _Release(self):
-            return method(self, *args)
+def _within(block: Callable[[Any], contextlib.AbstractContextManager[None]]) -> Wrap:
+    """Have a method run within such a block."""
 
-    return release
+    def wrap(method: Callable[..., Any], _: Tracer) -> Callable[..., Any]:
+        def call(self: object, *args: object, **kwargs: object) -> object:
+            with block(self):
+                return method(self, *args, **kwargs)
 
+        async def task(self: object, *args: object, **kwargs: object) -> object:
+            with block(self):
+                return await method(self, *args, **kwargs)
 
-def _releasing_task(method: Callable[..., Coroutine[Any, Any, R]], _: Tracer) -> Callable[..., Coroutine[Any, Any, R]]:
-    async def release(self: _native.Handle, *args: object) -> R:
-        with _Release(self):
-            return await method(self, *args)
+        return task if inspect.iscoroutinefunction(method) else call
 
-    return release
+    return wrap
 
 
 def _detaching(method: Callable[..., R], _: Tracer) -> Callable[..., R]:
@@ -453,12 +474,15 @@ def _detached(lock: _native.Handle) -> None:
         hold.end("detached")
 
 
-_FACES: tuple[tuple[type[_native.Handle], str, str, Wrap, Wrap, Wrap], ...] = (
-    (blocking.Lock, "__enter__", "__exit__", _acquiring, _releasing, _detaching),
-    (_cooperative.Lock, "__enter__", "__exit__", _acquiring, _releasing, _detaching),
-    (asyncio.Lock, "__aenter__", "__aexit__", _acquiring_task, _releasing_task, _detaching_task),
+_FACES: tuple[tuple[type[_native.Handle], str, str, Wrap, Wrap], ...] = (
+    (blocking.Lock, "__enter__", "__exit__", _acquiring, _detaching),
+    (_cooperative.Lock, "__enter__", "__exit__", _acquiring, _detaching),
+    (asyncio.Lock, "__aenter__", "__aexit__", _acquiring_task, _detaching_task),
 )
 """The classes of locks: how a block is entered and left, and what replaces its methods."""
+
+_CLOSES = ((blocking.Redlock, "close"), (asyncio.Redlock, "close"), (asyncio.Redlock, "aclose"))
+"""The methods that end a client. Its block calls one of them."""
 
 _replaced: list[tuple[type, str, object]] = []
 """The methods that were replaced, and what was there; `None` if the method is inherited."""

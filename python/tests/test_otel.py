@@ -185,6 +185,28 @@ def test_a_loss_that_the_release_finds(
     assert [each["end"] for each in traced.attributes("redlock.hold")] == ["lost", "lost"]
 
 
+async def test_the_end_of_a_client_ends_the_spans_of_its_holds_and_of_no_others(
+    traced: Traced, client: redlock.Redlock, server: Server, name: str
+) -> None:
+    other = client.lock(f"{name}-other")
+    other.acquire()
+    with redlock.Redlock(server.url) as blocking_client:
+        held = blocking_client.lock(name)
+        held.acquire()
+    # It is told once.
+    with pytest.raises(redlock.LockClosed):
+        held.release()
+    async with aio.Redlock(server.url) as task_client:
+        held_by_task = task_client.lock(name)
+        await held_by_task.acquire()
+    at_once = aio.Redlock(server.url)
+    held_at_last = at_once.lock(name)
+    await held_at_last.acquire()
+    at_once.close()
+    assert [(each["name"], each["end"]) for each in traced.attributes("redlock.hold")] == [(name, "released")] * 3
+    other.release()
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_lock_that_is_garbage_collected(traced: Traced, client: redlock.Redlock, name: str) -> None:
     client.lock(name).acquire()
