@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
+use redlock::bindings::Stop;
 use redlock::bindings::lock_object::{AbandonedHold, LockObject};
 use redlock::bindings::options::Scope;
-use redlock::bindings::{Detaching, Stop};
 use redlock::{Error, ErrorKind};
 
 use crate::client::Client;
@@ -218,6 +218,21 @@ impl Lock {
         let signals = Signals::here(py)?;
         Ok(py.detach(|| call(object, signals))?)
     }
+
+    /// Makes a call that acquires. A signal may come after its last look for one. Its handler runs here, because behind
+    /// the call, what the handler raises would leave the lock held.
+    fn win(
+        slf: &Bound<'_, Self>,
+        call: impl FnOnce(&Arc<LockObject>, Signals) -> Result<(), Stop<PyErr>> + Send,
+    ) -> Result<(), Raised> {
+        let (py, object) = (slf.py(), &slf.as_super().get().object);
+        Self::block(slf, call)?;
+        py.check_signals().map_err(|interruption| {
+            // The background goes on with it.
+            drop(py.detach(|| object.release_at_exit(Some(|| Err(())))));
+            Raised::Exception(interruption)
+        })
+    }
 }
 
 #[pymethods]
@@ -263,7 +278,7 @@ impl Lock {
         convert::no_others(others)?;
         let timeout = timeout.of_acquire(slf.py(), blocking)?;
         slf.as_super().get().prepare(slf.py())?;
-        match Self::block(slf, |object, signals| object.acquire(timeout, warn_in_loop, signals.check())) {
+        match Self::win(slf, |object, signals| object.acquire(timeout, warn_in_loop, signals.check())) {
             Err(Raised::Failed(error)) if error.kind() == ErrorKind::Timeout => Ok(false),
             acquired => acquired.map(|()| true),
         }
@@ -314,7 +329,10 @@ impl Lock {
     #[pyo3(signature = (ttl = None))]
     fn detach(slf: &Bound<'_, Self>, ttl: Option<Ttl>) -> Result<String, Raised> {
         let ttl = ttl.map(|ttl| ttl.0);
-        Self::block(slf, |object, signals| object.detach(ttl, signals.check())).map(Detaching::into_text)
+        let detaching = Self::block(slf, |object, signals| object.detach(ttl, signals.check()))?;
+        // As in `win`: nobody would have the text. Dropped here, it releases the lock.
+        slf.py().check_signals()?;
+        Ok(detaching.into_text())
     }
 
     /// Release the lock. From the beginning of the call on it is not held, even if the call fails.
@@ -370,7 +388,7 @@ impl Lock {
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>, Raised> {
         slf.as_super().get().prepare(slf.py())?;
-        Self::block(slf, |object, signals| object.enter(warn_in_loop, signals.check()))?;
+        Self::win(slf, |object, signals| object.enter(warn_in_loop, signals.check()))?;
         Ok(slf.clone())
     }
 
