@@ -10,7 +10,7 @@ from redlock.options import ClientOptions, Nodes
 
 C = TypeVar("C", bound=_native.Client)
 
-_OF_THE_NODES = {"password_file", "credentials", "tls_ca", "tls_cert", "tls_key"}
+_OF_THE_NODES = {"password_file", "credentials", "tls_ca", "tls_cert", "tls_key", "tls_server_name"}
 """Options that other nodes do not need."""
 
 

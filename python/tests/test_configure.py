@@ -107,6 +107,12 @@ def test_wrong_ones_change_nothing(name: str) -> None:
         assert redlock.inspect(name).nodes[0].node == "memory://right"
 
 
+def test_what_concerns_other_nodes_stays_away_from_a_server_in_memory(name: str) -> None:
+    redlock.configure("rediss://a", tls_server_name="b", credentials=lambda: ("user", "password"), ttl=60)
+    with _default.instead(MemoryServer().url), redlock.lock(name) as lock:
+        assert lock.remaining > 50
+
+
 def test_without_it_wrong_addresses_are_refused_at_the_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDLOCK_URLS", "http://wrong")
     for face in (redlock, aio):
