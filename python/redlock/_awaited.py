@@ -291,6 +291,9 @@ class Lock(OnlyAsyncWith, _calls.Watched):
                 future = _calls.alive(reference).futures[number] = loop.create_future()
         except BaseException:
             _calls.forget(reference, number)
+            # One that was attached is held already, and its block will not release it.
+            if self.held:
+                _calls.abandon(self)
             raise
         self._body = Body(asyncio.current_task(loop))
         return self

@@ -298,6 +298,23 @@ async def test_a_callback_hears_of_the_loss_before_the_next_acquire(aclient: aio
     await eventually(lambda: len(losses) == 2)
 
 
+async def test_a_lock_that_was_attached_is_released_if_its_block_is_not_entered(
+    aclient: aio.Redlock, server: Server, name: str
+) -> None:
+    lock = aclient.lock(name)
+    await lock.acquire()
+    attached = await aclient.attach(await lock.detach())
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        async with attached:
+            pytest.fail("it was entered")
+    task.uncancel()
+    assert not attached.held
+    await eventually(lambda: not server.has(name))
+
+
 async def test_a_generator_that_is_closed_releases(aclient: aio.Redlock, server: Server, name: str) -> None:
     async def numbers() -> AsyncGenerator[int, None]:
         async with aclient.lock(name):
