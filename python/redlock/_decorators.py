@@ -271,12 +271,15 @@ def _position(parameters: list[inspect.Parameter], function: Callable[..., objec
 def _members(annotation: object, names: dict[str, Any]) -> list[object]:
     """Evaluate an annotation, and list the members of a union. What only type checkers import stays a text."""
     if isinstance(annotation, typing.ForwardRef):
+        # Since Python 3.14, those parts that could be evaluated have other names there.
+        names = names | (getattr(annotation, "__extra_names__", None) or {})
         annotation = annotation.__forward_arg__
     if isinstance(annotation, str):
         try:
             return _members(eval(annotation, names), names)  # noqa: S307 - this is the function's own code
         except Exception:  # noqa: BLE001 - it may raise whatever the function's names raise
-            return [member.strip(" '\"") for member in annotation.split("|")]
+            parts = [part.strip(" '\"") for part in annotation.split("|")]
+            return [names.get(part, part) for part in parts]
     origin, members = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         return _members(members[0], names)

@@ -8,6 +8,7 @@ import copy
 import functools
 import inspect
 import pickle
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -464,6 +465,31 @@ def test_an_annotation_that_may_ask_for_the_lock_is_refused(client: redlock.Redl
 
     with pytest.raises(TypeError, match=r"annotation of held in .*work .* call the parameter of the lock `lock`"):
         client.locked("foo", pass_lock=True)(work)
+
+
+def test_annotations_may_name_what_only_type_checkers_import(client: redlock.Redlock, name: str) -> None:
+    """Python evaluates them when the function is defined, or never, or since 3.14 when they are asked for."""
+    late = sys.version_info >= (3, 14)
+    program = (
+        ("" if late else "from __future__ import annotations")
+        + """
+@client.locked(name + ":{user}")
+def plain(user: User) -> Order:
+    return user
+
+@client.locked(lambda user: name + user, pass_lock=True)
+def one(user: User, held: Lock) -> tuple[User, bool]:
+    return user, held.held
+
+@client.locked(name, pass_lock=True)
+def either(user: User, held: redlock.Lock | Order | None = None) -> tuple[User, bool]:
+    return user, held is not None and held.held
+"""
+    )
+    names: dict[str, Any] = {"client": client, "name": name, "redlock": redlock}
+    exec(program, names)
+    assert names["plain"]("ada") == "ada"
+    assert names["one"]("ada") == names["either"]("ada") == ("ada", True)
 
 
 @pytest.mark.parametrize("function", [lambda: 1, lambda **more: more, lambda self: self])
