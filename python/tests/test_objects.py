@@ -182,6 +182,7 @@ else:
     raise SystemError("it was let in")
 ''')
 assert said is None, said
+interpreters.destroy(other)
 with client.lock(name) as lock:
     print(lock.held)
 """
