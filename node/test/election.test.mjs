@@ -256,6 +256,16 @@ test("wrong arguments are refused", async () => {
   for (const body of [undefined, 500, { ttl: 500 }]) {
     await refused(() => candidate.run(body), undefined, "run(body) takes a function");
   }
+  for (const body of [
+    function* generator() {
+      yield 1;
+    },
+    async function* generator() {
+      yield 1;
+    },
+  ]) {
+    await refused(() => candidate.run(body), "body", "body is a generator");
+  }
 });
 
 // --- The process and its threads ---

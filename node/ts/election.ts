@@ -3,7 +3,7 @@
 import { LockClosed, LockInvalidArgument, LockLost, LockUnavailable } from "./errors.js";
 import type { Lock } from "./lock.js";
 import type { LockOptions } from "./options.js";
-import { checkedOptions, LOCK_OPTIONS } from "./validate.js";
+import { checkedOptions, LOCK_OPTIONS, refuseGenerator } from "./validate.js";
 
 /**
  * The options of an election, in milliseconds. With `ttl`, another one leads at most this long after a leader has
@@ -105,7 +105,7 @@ export class Election {
    * reason, with the loss of this lock, or with an `AbortError`.
    * @throws what `body` threw. The candidate has resigned then.
    * @throws {@link LockForbidden}: nodes that refuse the credentials or rights rule out a quorum.
-   * @throws {@link LockInvalidArgument}: not a function, or too many addresses of one server.
+   * @throws {@link LockInvalidArgument}: not a function, a generator, or too many addresses of one server.
    * @throws {@link LockClosed}: the client is closed.
    *
    * @example
@@ -119,6 +119,7 @@ export class Election {
     if (typeof body !== "function") {
       throw new LockInvalidArgument("run(body) takes a function; a ttl is an option of the election");
     }
+    refuseGenerator("body", body);
     const lock = this.#term();
     while (await this.#campaign(lock)) {
       const led = await this.#lead(lock, body);
