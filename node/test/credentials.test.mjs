@@ -212,6 +212,7 @@ test("a lock of its own client fails at once in the function, those of another c
       () => own.using(() => undefined),
       () => own.isLocked(),
       () => client.inspect(foo),
+      () => client.diagnose(),
       () => client.locked(foo, undefined, () => undefined)(),
       () => twin.lock(foo).acquire(),
     ]) {
@@ -228,7 +229,7 @@ test("a lock of its own client fails at once in the function, those of another c
   await failure(() => hanging.lock(foo).acquire({ timeout: 50 }));
   end();
   await later;
-  assert.equal(errors.length, 7);
+  assert.equal(errors.length, 8);
   for (const error of errors) {
     assert.ok(error instanceof LockInvalidArgument, error.stack);
     assert.equal(error.message, OWN);

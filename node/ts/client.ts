@@ -565,6 +565,7 @@ export class Redlock {
    * ```
    */
   async diagnose(): Promise<Diagnosis[]> {
+    this.#provider?.refuseOwn();
     const id = unwrap(diagnose(queue(), this.#client));
     return unwrap(await outcome(id)) as Diagnosis[];
   }
