@@ -171,6 +171,10 @@ test("options that would be ignored are refused", async () => {
   }
   const own = Object.assign(Object.create({ unrelated: 1 }), { timeout: 0 });
   await (await lock.acquire(own)).release();
+  const client = new Redlock("memory://a");
+  await refused(() => client.close(2_000), "{ limit: 500 }", "not a number");
+  assert.equal((await refused(() => client.close({ timeout: 2_000 }), "unknown option")).option, "timeout");
+  await client.close({ limit: undefined });
 });
 
 test("the calls of other libraries say what to write", async () => {

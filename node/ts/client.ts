@@ -591,10 +591,10 @@ export class Redlock {
    * milliseconds, for the nodes to answer; the background goes on with what they have not answered by then, and such a
    * lock expires after its ttl at the latest.
    *
-   * @throws `LockInvalidArgument` for a wrong limit.
+   * @throws {@link LockInvalidArgument}: a wrong limit or option.
    */
-  async close({ limit = 500 }: { readonly limit?: number | undefined } = {}): Promise<void> {
-    expect("limit", limit, MILLISECONDS);
+  async close(options?: { readonly limit?: number | undefined }): Promise<void> {
+    const { limit = 500 } = checked(options, { limit: MILLISECONDS }, "{ limit: 500 }") ?? {};
     const id = unwrap(close(queue(), this.#client, limit));
     this.#forget();
     await outcome(id);
