@@ -264,7 +264,8 @@ export class Redlock {
    * the client's `keyPrefix`. Names that begin with `redlock:fence:`, `redlock:waiters:`, `redlock:slot:` or
    * `redlock:shared:` are reserved.
    * @param options - options that replace those of the client.
-   * @throws {@link LockInvalidArgument}: a wrong name or option, or a closed client.
+   * @throws {@link LockInvalidArgument}: a wrong name or option.
+   * @throws {@link LockClosed}: the client is closed.
    */
   lock(name: string | Uint8Array, options?: NameOptions): Lock {
     const right = checkedName(name);
@@ -283,7 +284,8 @@ export class Redlock {
    * @param names - 1 to 16 names as for {@link Redlock.lock}, in any order. Repeated names count once, and one name is
    * the ordinary lock. On a Redis Cluster, all must be in one slot: give them the same hash tag, as in `{17}:from`.
    * @param options - options that replace those of the client. `atLeast` and the protocol `"setnx"` need one name.
-   * @throws {@link LockInvalidArgument}: wrong names (its `option` is `names`), a wrong option, or a closed client.
+   * @throws {@link LockInvalidArgument}: wrong names (its `option` is `names`), or a wrong option.
+   * @throws {@link LockClosed}: the client is closed.
    *
    * @example
    * ```ts
@@ -307,8 +309,8 @@ export class Redlock {
    * @param name - as for {@link Redlock.lock}.
    * @param permits - how many can hold it: 1 to 1000.
    * @param options - options that replace those of the client. The protocol `"setnx"` has no semaphores.
-   * @throws {@link LockInvalidArgument}: a wrong name, permits (its `option` is `permits`) or option, or a closed
-   * client.
+   * @throws {@link LockInvalidArgument}: a wrong name, permits (its `option` is `permits`) or option.
+   * @throws {@link LockClosed}: the client is closed.
    *
    * @example
    * ```ts
@@ -373,7 +375,8 @@ export class Redlock {
    *
    * @param name - as for {@link Redlock.lock}. It is the name of a lock, which the leader holds.
    * @param options - options that replace those of the client.
-   * @throws {@link LockInvalidArgument}: a wrong name or option, or a closed client.
+   * @throws {@link LockInvalidArgument}: a wrong name or option.
+   * @throws {@link LockClosed}: the client is closed.
    *
    * @example
    * ```ts
@@ -393,7 +396,8 @@ export class Redlock {
   /**
    * Wraps a function, so that each call runs under a fresh lock; see {@link locked}.
    *
-   * @throws {@link LockInvalidArgument}: a wrong name or option, or a closed client.
+   * @throws {@link LockInvalidArgument}: a wrong name or option.
+   * @throws {@link LockClosed}: the client is closed.
    */
   get locked(): Locked {
     return (name: unknown, ...rest: unknown[]) => wrap(() => this, name, ...rest);
@@ -406,7 +410,8 @@ export class Redlock {
    * Takes at most the client's `nodeTimeout`, and its `connectTimeout` if connections have to be made. A node that
    * cannot be asked is part of the answer.
    *
-   * @throws {@link LockInvalidArgument}: a wrong name, or a closed client.
+   * @throws {@link LockInvalidArgument}: a wrong name.
+   * @throws {@link LockClosed}: the client is closed.
    *
    * @example
    * ```ts
@@ -425,9 +430,10 @@ export class Redlock {
    * Shows whose the slots of a semaphore are: a view for each slot from 0 to `permits` less one, as
    * {@link Redlock.inspect} shows it. Changes nothing.
    *
-   * Takes as long as {@link Redlock.inspect}, whatever the number of permits.
+   * Takes as long as {@link Redlock.inspect} for each 64 permits.
    *
-   * @throws {@link LockInvalidArgument}: a wrong name or number of permits, or a closed client.
+   * @throws {@link LockInvalidArgument}: a wrong name or number of permits.
+   * @throws {@link LockClosed}: the client is closed.
    *
    * @example
    * ```ts
@@ -555,7 +561,7 @@ export class Redlock {
    * `redlock:diagnose:` (after the client's `keyPrefix`) and expire after 10 s. Takes at most five times the client's
    * `connectTimeout`. A node that cannot be asked is part of the answer.
    *
-   * @throws {@link LockInvalidArgument}: a closed client.
+   * @throws {@link LockClosed}: the client is closed.
    *
    * @example
    * ```ts
