@@ -70,6 +70,7 @@ async fn detach_here(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detachi
     if ttl.is_some() {
         extend(Arc::clone(&lease), ttl).await?;
     }
+    let end = clock.now().after(limit);
     settle(&lease).await;
     let unanswered = lease.open_creates();
     if is_shared && !unanswered.is_empty() {
@@ -77,7 +78,7 @@ async fn detach_here(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detachi
     }
     let (claim, detached) = lease.begin_detach(renewed)?;
     // What arrives later does no harm, but for what makes a reader of the former token again.
-    clock.timeout(limit, pin!(lease.settled())).await;
+    clock.timeout_at(end, pin!(lease.settled())).await;
     let unanswered = claim.footprint().unanswered();
     if is_shared && !unanswered.is_empty() {
         return Err(refused(&lease, unanswered, "was released"));
