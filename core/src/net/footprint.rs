@@ -136,12 +136,16 @@ impl Footprint {
     }
 
     /// Records an answer of `node` to a request over `connection` that was made after `create`: a create on it was executed
-    /// before.
-    pub(crate) fn answered_behind(&self, node: usize, connection: &Connection, create: Create) {
+    /// before. So was the only create, wherever it was sent, if the answer shows that the node `has_key`.
+    pub(crate) fn answered_behind(&self, node: usize, connection: &Connection, create: Create, has_key: bool) {
         let mut entries = self.entries.lock();
         let Entry { trace, creates } = &entries[node];
-        let is_on_it = matches!(trace, Trace::Unanswered { connection: before, .. } if before.same(connection));
-        if is_on_it && *creates == create.0 {
+        let is_executed = match trace {
+            Trace::Unanswered { over_key: false, .. } if has_key => true,
+            Trace::Unanswered { connection: before, .. } => before.same(connection) && *creates == create.0,
+            Trace::Nothing | Trace::Created { .. } => false,
+        };
+        if is_executed {
             let before = std::mem::replace(&mut entries[node].trace, Trace::Created { granted: None });
             drop(entries);
             drop(before);
@@ -233,10 +237,19 @@ mod tests {
         footprint.answered(0, acquired, &Err(Failure::NoScript));
         let before = footprint.last(0);
         let restored = footprint.restored(0, &connection, now, Duration::ZERO).unwrap();
-        footprint.answered_behind(0, &connection, before);
+        footprint.answered_behind(0, &connection, before, false);
         assert!(footprint.unanswered().contains(0), "it may still be on its way");
-        footprint.answered_behind(0, &connection, restored);
+        footprint.answered_behind(0, &connection, restored, false);
         assert!(footprint.unanswered().is_empty());
+
+        let footprint = Footprint::new(1);
+        let before = footprint.last(0);
+        footprint.sent(0, &connection, now);
+        footprint.answered_behind(0, &connection, before, true);
+        assert!(footprint.unanswered().is_empty(), "nothing else has made the key");
+        footprint.sent(0, &connection, now);
+        footprint.answered_behind(0, &connection, before, true);
+        assert!(footprint.unanswered().contains(0), "the key may be that of the first one");
     }
 
     #[tokio::test]

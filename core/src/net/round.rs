@@ -249,7 +249,8 @@ impl Round {
             }
             if let Some(before) = before {
                 if is_answered {
-                    footprint.answered_behind(node, &connection, before);
+                    let has_key = matches!(answer, Ok(Reply::Extended | Reply::Raised | Reply::Ahead(_)));
+                    footprint.answered_behind(node, &connection, before, has_key);
                 }
                 if let Some(told) = connection.take_told() {
                     connections.members.health.record_identity(node, &told, connections.clock.now());
