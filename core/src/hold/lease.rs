@@ -384,7 +384,7 @@ impl Lease {
         // Before anybody hears of the loss and looks at the metrics.
         let trace = self.meter.lose(&self.context.process, loss.reason, self.now());
         let unlogged = Unlogged::new(&self.context.spec.name, loss.reason, trace);
-        self.context.process.schedule.remove(due);
+        self.context.process.schedule.remove(self, due);
         match ownership {
             Some(ownership) if loss.reason.is_by_time() && !self.margin().is_zero() => {
                 let deferred = Deferred(Arc::new(Mutex::new(Some(ownership))));
@@ -477,7 +477,7 @@ impl Lease {
         let listeners = std::mem::take(&mut state.listeners);
         drop(state);
         drop(listeners);
-        self.context.process.schedule.remove(due);
+        self.context.process.schedule.remove(self, due);
         self.lost.notify_waiters();
         ownership
     }

@@ -14,12 +14,17 @@ use crate::process::metrics::RenewalEnd;
 use crate::process::schedule::{Next, NotHeld, OwnHold, Releasing, Timed, Unlogged};
 use crate::process::shutdown::Ending;
 use crate::process::waiters::Waiters;
+use crate::protocol::name::Name;
 use crate::protocol::shape::Names;
 use crate::sys::clock::Moment;
 
 impl Timed for Lease {
     fn is_on(&self, members: &Members) -> bool {
         std::ptr::eq(&raw const *self.context.set().members, members)
+    }
+
+    fn names(&self) -> &[Name] {
+        self.context.spec.names.each()
     }
 
     fn hold_of(&self, waiters: &Waiters, names: &Names) -> Option<OwnHold> {

@@ -18,6 +18,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{self, Arc, MutexGuard, PoisonError};
@@ -42,6 +43,9 @@ use crate::sys::on_drop::OnDrop;
 pub(crate) trait Timed: fmt::Debug + Send + Sync {
     /// Whether it is held on `members`.
     fn is_on(&self, members: &Members) -> bool;
+
+    /// Returns its names.
+    fn names(&self) -> &[Name];
 
     /// Returns it as those see it who wait for the lock of `names` in this process, if it keeps that lock from them.
     fn hold_of(&self, waiters: &Waiters, names: &Names) -> Option<OwnHold>;
@@ -147,6 +151,8 @@ pub(crate) struct Schedule {
 #[derive(Debug, Default)]
 struct Entries {
     map: BTreeMap<(Moment, u64), Item>,
+    /// The held locks by each of their names, as [`key`] says. A process may hold thousands, and wait for as many others.
+    held: BTreeMap<(u64, usize), Arc<dyn Timed>>,
     next: u64,
     /// The end of the task's sleep; `None` before it starts.
     sleeping: Option<Moment>,
@@ -158,7 +164,7 @@ enum Item {
     /// A held lock to renew or end.
     Lock(Arc<dyn Timed>),
     /// A claim, to be dropped. Its unanswered releases are pending from then on.
-    Claim(Box<dyn Any + Send>),
+    Claim(#[expect(dead_code, reason = "held to be dropped")] Box<dyn Any + Send>),
 }
 
 impl Item {
@@ -169,6 +175,18 @@ impl Item {
             _ => None,
         }
     }
+}
+
+/// Returns the key of a lock with this name: a hash, so that none is compared byte by byte, and the lock's address.
+fn key(name: &Name, lease: usize) -> (u64, usize) {
+    let mut hasher = DefaultHasher::new();
+    name.bytes().hash(&mut hasher);
+    (hasher.finish(), lease)
+}
+
+/// Returns the address of a lock.
+fn address(lease: &dyn Timed) -> usize {
+    std::ptr::from_ref(lease).addr()
 }
 
 impl Schedule {
@@ -214,6 +232,10 @@ impl Schedule {
         if let Ok(former) = lease.entered(entry) {
             if let Some(former) = former {
                 entries.map.remove(&former);
+            } else {
+                for name in lease.names() {
+                    entries.held.insert(key(name, address(&*lease)), Arc::clone(&lease));
+                }
             }
             entries.map.insert(entry, Item::Lock(lease));
             self.look(entries, due);
@@ -230,11 +252,9 @@ impl Schedule {
     /// than that takes, such as some slots of a semaphore.
     pub(crate) fn own_hold(&self, waiters: &Waiters, names: &Names) -> Option<OwnHold> {
         let entries = self.entries();
-        let hold_of = |item: &Item| match item {
-            Item::Lock(lease) => lease.hold_of(waiters, names),
-            Item::Claim(_) => None,
-        };
-        let holds: Vec<OwnHold> = entries.map.values().filter_map(hold_of).collect();
+        let of_name = |name| entries.held.range(key(name, 0)..=key(name, usize::MAX));
+        let held = names.each().iter().flat_map(of_name);
+        let holds: Vec<OwnHold> = held.filter_map(|(_, lease)| lease.hold_of(waiters, names)).collect();
         let needed = names.permits().map_or(1, |permits| permits as usize);
         if holds.len() < needed { None } else { holds.into_iter().max_by_key(|hold| hold.acquired) }
     }
@@ -294,8 +314,11 @@ impl Schedule {
 
     /// Drops all that is due, because the background has ended. It holds the process, which holds the schedule.
     pub(crate) fn clear(&self) {
-        let due = std::mem::take(&mut self.entries().map);
-        drop(due);
+        let (due, held) = {
+            let mut entries = self.entries();
+            (std::mem::take(&mut entries.map), std::mem::take(&mut entries.held))
+        };
+        drop((due, held));
     }
 
     /// Makes the task look at the schedule when something is `due`.
@@ -327,12 +350,15 @@ impl Schedule {
         leases.into_iter().map(Timed::release).collect()
     }
 
-    /// Removes an entry.
-    pub(crate) fn remove(&self, entry: Option<(Moment, u64)>) {
-        if let Some(entry) = entry {
-            let removed = self.entries().map.remove(&entry);
-            drop(removed);
+    /// Removes a lock that is not held any more, with its entry.
+    pub(crate) fn remove(&self, lease: &dyn Timed, entry: Option<(Moment, u64)>) {
+        let mut entries = self.entries();
+        let removed = entry.and_then(|entry| entries.map.remove(&entry));
+        for name in lease.names() {
+            entries.held.remove(&key(name, address(lease)));
         }
+        drop(entries);
+        drop(removed);
     }
 
     /// Releases every lock on the schedule, as the process ends.
@@ -352,17 +378,16 @@ impl Schedule {
         loop {
             let now = clock.now();
             while let Some((entries, item)) = self.next(now) {
-                // A panic takes this lock from the schedule, and no other one.
-                let seen = catch_unwind(AssertUnwindSafe(|| match item {
-                    // Still locked: whoever looks for all locks finds this one too.
-                    Item::Lock(lease) => self.see_to(lease, entries),
-                    Item::Claim(claim) => {
-                        drop(entries);
-                        drop(claim);
-                        None
-                    }
-                }));
-                unlogged.extend(seen.ok().flatten());
+                let Item::Lock(lease) = item else {
+                    drop(entries);
+                    continue;
+                };
+                // Still locked: whoever looks for all locks finds this one too. A panic takes this lock from the schedule, and
+                // no other one.
+                match catch_unwind(AssertUnwindSafe(|| self.see_to(Arc::clone(&lease), entries))) {
+                    Ok(seen) => unlogged.extend(seen),
+                    Err(_) => self.remove(&*lease, None),
+                }
             }
             unlogged.drain(..).for_each(Unlogged::log);
             let until = {
@@ -418,6 +443,8 @@ mod tests {
         again: AtomicUsize,
         breaks: bool,
         seen: Notify,
+        names: Vec<Name>,
+        asked: AtomicUsize,
     }
 
     impl Timed for Lock {
@@ -425,7 +452,12 @@ mod tests {
             false
         }
 
+        fn names(&self) -> &[Name] {
+            &self.names
+        }
+
         fn hold_of(&self, _: &Waiters, _: &Names) -> Option<OwnHold> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
             None
         }
 
@@ -511,9 +543,32 @@ mod tests {
         for number in 1..=10 {
             let due = environment.clock.now().after(Duration::from_secs(50 + number));
             schedule.drop_at(Box::new(()), due);
-            schedule.remove(Some((due, number)));
+            schedule.remove(&Lock::default(), Some((due, number)));
             assert!(task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         }
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    }
+
+    /// Each call that is denied asks for it, and each that waits for long, while the process may hold thousands.
+    #[tokio::test]
+    async fn what_a_process_holds_of_a_name_is_found_without_a_look_at_its_other_locks() {
+        let environment = Arc::new(Environment::new(None, Clock::System, Random::System, Background::thread()));
+        let schedule = Arc::new(Schedule::new(&environment));
+        let name = |text: &str| Name::parse(text.as_bytes()).unwrap();
+        let locks = [vec![name("a")], vec![name("b"), name("c")], vec![name("c")]];
+        let locks = locks.map(|names| Arc::new(Lock { names, ..Lock::default() }));
+        let asked = || locks.each_ref().map(|lock| lock.asked.swap(0, Ordering::Relaxed));
+        let ask = |text| schedule.own_hold(&Waiters::default(), &Names::One(name(text)));
+        for lock in &locks {
+            schedule.add(Arc::clone(lock) as _);
+        }
+        for (text, expected) in [("a", [1, 0, 0]), ("b", [0, 1, 0]), ("c", [0, 1, 1]), ("d", [0, 0, 0])] {
+            assert!(ask(text).is_none());
+            assert_eq!(asked(), expected, "{text}");
+        }
+        schedule.remove(&*locks[1], None);
+        assert!(ask("c").is_none());
+        assert_eq!(asked(), [0, 0, 1]);
+        assert_eq!(schedule.entries().held.len(), 2);
     }
 }
