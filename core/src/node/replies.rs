@@ -12,6 +12,22 @@ const LONGEST: usize = 1 << 20;
 pub(super) struct Replies {
     /// What has arrived of a reply that is not complete.
     begun: Vec<u8>,
+    /// How far its end was looked for.
+    sought: Sought,
+}
+
+/// How far the end of a reply was looked for.
+struct Sought {
+    /// Where the next part begins.
+    at: usize,
+    /// How many parts are missing.
+    missing: usize,
+}
+
+impl Default for Sought {
+    fn default() -> Self {
+        Self { at: 0, missing: 1 }
+    }
 }
 
 /// The error of bytes that are not a reply, or of a reply that is too long.
@@ -21,52 +37,53 @@ pub(super) struct Malformed;
 impl Replies {
     /// Reads the bytes that arrived next, and calls `replied` with each reply that is complete by then.
     pub(super) fn read(&mut self, bytes: &[u8], mut replied: impl FnMut(Value)) -> Result<(), Malformed> {
-        let mut begun = mem::take(&mut self.begun);
+        let (mut begun, mut sought) = (mem::take(&mut self.begun), mem::take(&mut self.sought));
         let mut rest = bytes;
         if !begun.is_empty() {
             begun.extend_from_slice(bytes);
             rest = &begun;
         }
-        while let Some(end) = end(rest)? {
+        while let Some(end) = sought.end(rest)? {
             let (reply, next) = rest.split_at(end);
             replied(short(reply).map_or_else(|| parse_redis_value(reply), Ok).map_err(|_| Malformed)?);
-            rest = next;
+            (rest, sought) = (next, Sought::default());
         }
         if rest.len() > LONGEST {
             return Err(Malformed);
         }
-        self.begun = rest.to_vec();
+        (self.begun, self.sought) = (rest.to_vec(), sought);
         Ok(())
     }
 }
 
-/// Returns where the reply at the front ends; `None` if its end has not arrived.
-fn end(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
-    let (mut end, mut missing) = (0, 1_usize);
-    while missing > 0 {
-        let rest = bytes.get(end..).unwrap_or_default();
-        let Some(kind) = rest.first() else { return Ok(None) };
-        let has_number = b"$!=*~>%|".contains(kind);
-        if !has_number && !b"+-:_#,(".contains(kind) {
-            return Err(Malformed);
+impl Sought {
+    /// Returns where the reply at the front ends; `None` if its end has not arrived. Goes on where it was before.
+    fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+        while self.missing > 0 {
+            let rest = bytes.get(self.at..).unwrap_or_default();
+            let Some(kind) = rest.first() else { return Ok(None) };
+            let has_number = b"$!=*~>%|".contains(kind);
+            if !has_number && !b"+-:_#,(".contains(kind) {
+                return Err(Malformed);
+            }
+            let Some(line) = rest.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
+            self.at += line + 2;
+            self.missing -= 1;
+            if !has_number {
+                continue;
+            }
+            let number = str::from_utf8(&rest[1..line]).ok().and_then(|digits| digits.parse::<i64>().ok());
+            // Below zero it is nil.
+            let Ok(number) = usize::try_from(number.ok_or(Malformed)?) else { continue };
+            match kind {
+                b'$' | b'!' | b'=' => self.at = self.at.saturating_add(number).saturating_add(2),
+                b'%' => self.missing = self.missing.saturating_add(number.saturating_mul(2)),
+                b'|' => self.missing = self.missing.saturating_add(number.saturating_mul(2)).saturating_add(1),
+                _ => self.missing = self.missing.saturating_add(number),
+            }
         }
-        let Some(line) = rest.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
-        end += line + 2;
-        missing -= 1;
-        if !has_number {
-            continue;
-        }
-        let number = str::from_utf8(&rest[1..line]).ok().and_then(|digits| digits.parse::<i64>().ok());
-        // Below zero it is nil.
-        let Ok(number) = usize::try_from(number.ok_or(Malformed)?) else { continue };
-        match kind {
-            b'$' | b'!' | b'=' => end = end.saturating_add(number).saturating_add(2),
-            b'%' => missing = missing.saturating_add(number.saturating_mul(2)),
-            b'|' => missing = missing.saturating_add(number.saturating_mul(2)).saturating_add(1),
-            _ => missing = missing.saturating_add(number),
-        }
+        Ok(Some(self.at).filter(|end| *end <= bytes.len()))
     }
-    Ok(Some(end).filter(|end| *end <= bytes.len()))
 }
 
 /// Reads a number or nil, which nearly every script replies: the crate's parser clears 8 KB for each reply.
@@ -164,5 +181,15 @@ mod tests {
         assert_eq!(read(pieces().take(17)), (vec![], Err(Malformed)));
         let small = vec![&b"$3\r\nabc\r\n"[..]; 300_000];
         assert_eq!(read(small).0.len(), 300_000, "only what is incomplete counts");
+    }
+
+    /// Else one node that sends nonsense would keep the background from all others.
+    #[test]
+    fn a_reply_of_many_parts_is_not_read_from_its_beginning_again() {
+        let (mut replies, piece) = (Replies::default(), b"*1\r\n".repeat(16));
+        for pieces in 1..=1_000 {
+            assert_eq!(replies.read(&piece, |_| {}), Ok(()));
+            assert_eq!((replies.sought.at, replies.sought.missing), (pieces * piece.len(), 1));
+        }
     }
 }
