@@ -19,8 +19,8 @@
 //! - The caller is cancelled: connecting goes on in its own task, for the next caller.
 //! - The runtime ends: its tasks are dropped, which empties a connecting slot and marks the connections as dead. The
 //!   next caller builds others, because a later runtime may get the same id.
-//! - The connection breaks: the request that fails on it empties the slot. In the background it is emptied at once, the
-//!   event sinks are notified of that and of the next connection, and [`mend`] retries for some seconds.
+//! - The connection breaks: the request that fails on it empties the slot. In the background it is emptied at once, and
+//!   the event sinks are notified of that and of the next connection. If it worked, [`mend`] retries for some seconds.
 //! - The node is silent: a second miss in a row empties the slot, or a black hole would be kept for ever. On a connection
 //!   that was *idle*, the first miss does. A request on it also has another connection made, and where that comes first,
 //!   it is in the place of the idle one, which a middlebox has forgotten: see [`Connections::unless_forgotten`].
@@ -413,11 +413,13 @@ impl Connections {
         }))
     }
 
-    /// Replaces the connection to `node` that try `number` made, after it ended unasked: at once if it worked,
-    /// otherwise soon.
+    /// Replaces the connection to `node` that try `number` made, after it ended unasked, if it worked. If it did not, whoever
+    /// needs another one is notified and makes it: a server that ends idle connections would be connected to for ever.
     fn ended(self: &Arc<Self>, node: usize, number: u64) {
-        if let Some(worked) = self.take(node, Failure::Closed, |state| state.made.0 == number) {
-            self.reconnect(node, worked);
+        match self.take(node, Failure::Closed, |state| state.made.0 == number) {
+            Some(true) => self.reconnect(node),
+            Some(false) => self.emit(node, NodeEvent::Disconnected),
+            None => {}
         }
     }
 
@@ -437,13 +439,13 @@ impl Connections {
     /// Connects to `node` in the background after its connections were renounced.
     pub(crate) fn replace(self: &Arc<Self>, node: usize) {
         if !self.events.is_empty() {
-            self.reconnect(node, true);
+            self.reconnect(node);
         }
     }
 
     /// Reconnects to `node`, without a request for some time, unless that is under way.
-    fn reconnect(self: &Arc<Self>, node: usize, urgent: bool) {
-        self.start_connecting(node, urgent);
+    fn reconnect(self: &Arc<Self>, node: usize) {
+        self.start_connecting(node, true);
         if !self.slots[node].mending.swap(true, Ordering::Relaxed) {
             self.spawn(mend(Arc::downgrade(self), node, self.clock.clone()));
         }

@@ -191,6 +191,29 @@ async fn one_hang_up_makes_no_node_deaf() {
     }
 }
 
+/// A server with a `timeout`, or a proxy, ends them again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_end_without_a_request_are_not_replaced() {
+    let server = Server::start();
+    let redlock = client(&server.url());
+    let held = redlock.lock(NAME).await.unwrap();
+    // Has the background connect, which keeps its connections.
+    let waiter = tokio::spawn(redlock.lock(NAME).into_future());
+    eventually("it waits", || server.get("redlock:waiters:{foo}").is_some());
+    drop(held);
+    drop(waiter.await.unwrap().unwrap());
+    eventually("nothing is left to do", || server.get(NAME).is_none());
+    let end_all = || server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let list = || from_redis_value::<String>(server.command(&["CLIENT", "LIST"])).unwrap();
+    let ours = || list().lines().filter(|line| line.contains("lib-name=redlock")).count();
+    end_all();
+    eventually("those that worked are replaced, once", || ours() == 2);
+    end_all();
+    growth(|| 0);
+    assert_eq!(ours(), 0);
+    drop(redlock.lock(NAME).timeout(Duration::ZERO).await.unwrap());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_hangs_up_on_is_left_out() {
     for word in ["HELLO", "SETINFO", "\r\nINFO\r\n", "TRACKING", "EVALSHA", "DELIFEQ"] {
