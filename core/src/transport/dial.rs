@@ -240,6 +240,8 @@ fn unreachable(addresses: &[SocketAddr], errors: &[io::Error]) -> String {
 fn reason(error: &io::Error) -> String {
     let said = || match error.kind() {
         io::ErrorKind::NotFound => "no such socket".to_owned(),
+        // Of a socket with a path.
+        io::ErrorKind::WouldBlock => "too many wait there to be accepted; raise its tcp-backlog".to_owned(),
         kind => kind.to_string(),
     };
     limits::exhausted(error).map_or_else(said, str::to_owned)
@@ -464,10 +466,12 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_on_open_files_is_named() {
+    fn a_limit_of_the_system_is_named() {
         let reason = |errno: Errno| reason(&io::Error::from(errno));
         assert_eq!(reason(Errno::MFILE), "this process has too many open files; raise the limit (ulimit -n)");
         assert!(reason(Errno::NFILE).contains("fs.file-max"));
+        // What Linux says of a socket with a path whose queue is full.
+        assert!(reason(Errno::AGAIN).contains("tcp-backlog"));
         assert_eq!(reason(Errno::CONNREFUSED), "connection refused");
     }
 
