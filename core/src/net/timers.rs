@@ -16,6 +16,7 @@
 //! - The runtime is not driven: the keeper wakes no task until it is.
 //! - The runtime ends: the keeper is dropped, with every round there.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -37,18 +38,12 @@ pub(crate) struct Deadlines {
 
 #[derive(Debug, Default)]
 struct List {
-    entries: Vec<Entry>,
+    /// Sorted, because thousands of rounds may be under way.
+    entries: BTreeMap<(Moment, u64), Waker>,
     next: u64,
     /// When the keeper wakes; `None` before it exists.
     sleeping: Option<Moment>,
     keeper: Option<AbortHandle>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    id: u64,
-    at: Moment,
-    waker: Waker,
 }
 
 impl Deadlines {
@@ -78,18 +73,13 @@ impl Deadlines {
     /// Wakes each round whose deadline has come. Returns the soonest other deadline that was known, for the keeper's
     /// sleep.
     fn wake(&self, now: Moment) -> Moment {
-        let mut due = Vec::new();
         let mut list = self.list.lock();
         // The deadline that woke the keeper may be gone already. Its time is kept, because the next one is later, and
         // would wake the keeper too.
-        let mut soonest = list.sleeping.filter(|asked| *asked > now).unwrap_or(Moment::NEVER);
-        for entry in &list.entries {
-            if entry.at <= now {
-                due.push(entry.waker.clone());
-            } else {
-                soonest = soonest.min(entry.at);
-            }
-        }
+        let asked = list.sleeping.filter(|asked| *asked > now).unwrap_or(Moment::NEVER);
+        let due: Vec<_> = list.entries.range(..=(now, u64::MAX)).map(|(_, waker)| waker.clone()).collect();
+        let next = list.entries.range((now, u64::MAX)..).next();
+        let soonest = next.map_or(asked, |((at, _), _)| asked.min(*at));
         list.sleeping = Some(soonest);
         drop(list);
         due.into_iter().for_each(Waker::wake);
@@ -125,15 +115,15 @@ impl Deadline {
         }
         let mut list = self.deadlines.list.lock();
         if let Some(id) = self.id {
-            if let Some(entry) = list.entries.iter_mut().find(|entry| entry.id == id) {
-                entry.waker.clone_from(cx.waker());
+            if let Some(waker) = list.entries.get_mut(&(self.at, id)) {
+                waker.clone_from(cx.waker());
             }
             return Poll::Pending;
         }
         list.next += 1;
         let id = list.next;
         self.id = Some(id);
-        list.entries.push(Entry { id, at: self.at, waker: cx.waker().clone() });
+        list.entries.insert((self.at, id), cx.waker().clone());
         match list.sleeping {
             Some(sleeping) if sleeping <= self.at => {}
             Some(_) => {
@@ -152,10 +142,8 @@ impl Deadline {
 
     fn unlist(&mut self) {
         if let Some(id) = self.id.take() {
-            let mut list = self.deadlines.list.lock();
-            if let Some(position) = list.entries.iter().position(|entry| entry.id == id) {
-                list.entries.swap_remove(position);
-            }
+            let removed = self.deadlines.list.lock().entries.remove(&(self.at, id));
+            drop(removed);
         }
     }
 }
