@@ -225,13 +225,30 @@ impl Lock {
         slf: &Bound<'_, Self>,
         call: impl FnOnce(&Arc<LockObject>, Signals) -> Result<(), Stop<PyErr>> + Send,
     ) -> Result<(), Raised> {
-        let (py, object) = (slf.py(), &slf.as_super().get().object);
         Self::block(slf, call)?;
-        py.check_signals().map_err(|interruption| {
-            // The background goes on with it.
-            drop(py.detach(|| object.release_at_exit(Some(|| Err(())))));
+        slf.py().check_signals().map_err(|interruption| {
+            Self::leave_to_background(slf);
             Raised::Exception(interruption)
         })
+    }
+
+    /// Makes a call that releases. A handler of signals may run before it begins, and what that raises does not keep the
+    /// lock held.
+    fn let_go(
+        slf: &Bound<'_, Self>,
+        call: impl FnOnce(&Arc<LockObject>, Signals) -> Result<(), Stop<PyErr>> + Send,
+    ) -> Result<(), Raised> {
+        let ended = Self::block(slf, call);
+        if matches!(ended, Err(Raised::Exception(_))) {
+            Self::leave_to_background(slf);
+        }
+        ended
+    }
+
+    /// Begins a release, if there is one to begin, and does not wait for its end.
+    fn leave_to_background(slf: &Bound<'_, Self>) {
+        let object = &slf.as_super().get().object;
+        drop(slf.py().detach(|| object.release_at_exit(Some(|| Err(())))));
     }
 }
 
@@ -342,7 +359,7 @@ impl Lock {
     /// release. In the last case, and after Ctrl-C, the background continues the release until it succeeds or the
     /// ttl has passed.
     fn release(slf: &Bound<'_, Self>) -> Result<(), Raised> {
-        Self::block(slf, |object, signals| object.release(signals.check()))
+        Self::let_go(slf, |object, signals| object.release(signals.check()))
     }
 
     /// Ask the nodes whether anybody holds the lock, this program included.
@@ -400,7 +417,7 @@ impl Lock {
         traceback: &Bound<'_, PyAny>,
     ) -> Result<(), Raised> {
         let _ = traceback;
-        match Self::block(slf, |object, signals| object.release_at_exit(signals.check())) {
+        match Self::let_go(slf, |object, signals| object.release_at_exit(signals.check())) {
             // An exception of the body is more important than the loss of its lock.
             Err(Raised::Failed(lost)) if !kind.is_none() => Ok(note_loss(error, &lost)?),
             released => released,

@@ -1,4 +1,6 @@
 import contextlib
+import ctypes
+import functools
 import signal
 import socket
 import tempfile
@@ -274,6 +276,27 @@ def test_an_exception_of_a_handler_leaves_no_key_at_the_end_of_a_call(server: Se
             lock.release()
         assert not lock.held
         until(lambda: not server.has(name))
+
+
+BEGINS = {"release": "lock.release(*filter(trip, [0]))", "leave": "lock.__exit__(*map(trip, [0] * 3))"}
+
+
+@pytest.mark.parametrize("call", BEGINS)
+def test_an_exception_of_a_handler_at_the_begin_of_a_release_keeps_no_lock(
+    client: redlock.Redlock, server: Server, name: str, call: str
+) -> None:
+    # It is in C, so that no handler runs between it and the call.
+    trip = functools.partial(ctypes.pythonapi.PyErr_SetInterruptEx, int(signal.SIGALRM))
+
+    def fail(*_: object) -> None:
+        raise KeyError
+
+    lock = client.lock(name)
+    lock.acquire()
+    with alarm(fail, 0), pytest.raises(KeyError):
+        exec(BEGINS[call], {"lock": lock, "trip": trip})
+    assert not lock.held
+    until(lambda: not server.has(name))
 
 
 @pytest.mark.parametrize("call", CALLS)
