@@ -350,7 +350,7 @@ impl Schedule {
         leases.into_iter().map(Timed::release).collect()
     }
 
-    /// Removes a lock that is not held any more, with its entry.
+    /// Removes a lock whose hold has ended, with its entry.
     pub(crate) fn remove(&self, lease: &dyn Timed, entry: Option<(Moment, u64)>) {
         let mut entries = self.entries();
         let removed = entry.and_then(|entry| entries.map.remove(&entry));
