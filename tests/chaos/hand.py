@@ -583,6 +583,9 @@ class Hand:
         if state == "gone":
             # Nobody has relied on it for longer, although this process may have been stopped.
             hold.gave_up(min(now_ns(), until_ns))
+        else:
+            # The other hand has recorded the end.
+            self.worker.journal.say("given", client=self.client)
         return True
 
     async def attach(self, text: str, until_ns: int, shape: str) -> bool:

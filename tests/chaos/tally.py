@@ -186,6 +186,8 @@ class Tally:
                 worker.resting = False
             case "releasing":
                 worker.releasing_ns[line["client"]] = line["at_ns"]
+            case "given":
+                worker.holding.pop(line["client"], None)
             case "resting":
                 worker.resting = True
             case "served":

@@ -163,6 +163,19 @@ def test_a_killed_holder_gives_up_its_lock_and_has_held_it_until_then(worker: Wo
     assert tally.held_ns.total() == 2 * TICK_NS - 1
 
 
+def test_a_killed_worker_does_not_end_what_another_hand_has_released(worker: Worker, tmp_path: Path) -> None:
+    won = {"client": "rust-1/0", "name": "a", "kind": "acquire", "invoke_ns": 0, "return_ns": 1, "ok": True, "fence": 7}
+    lines = [won | {"valid_until_ns": 9}, {"event": "releasing", "client": "rust-1/0", "at_ns": 9}]
+    lines += [{"event": "given", "client": "rust-1/0"}]
+    worker.journal.path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    first, second = (EpochHistory(tmp_path / name) for name in ("first", "second"))
+    Tally().hear(worker, first)
+    second.given_up(worker, 5)
+    first.close()
+    second.close()
+    assert (tmp_path / "second").read_text() == ""
+
+
 def test_the_tally_has_what_metrics_are_compared_with(worker: Worker, tmp_path: Path) -> None:
     hand: Json = {"client": "rust-1/0", "name": "a", "fence": 7, "invoke_ns": 1, "return_ns": 1, "ok": True}
     won = hand | {"kind": "acquire", "valid_until_ns": 5}
