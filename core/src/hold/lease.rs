@@ -607,7 +607,7 @@ impl Lease {
         OnDrop::new(move || {
             let mut state = lease.state();
             state.asking -= 1;
-            lease.tell_if_settled(&state);
+            lease.tell_if_settled(state);
         })
     }
 
@@ -622,13 +622,16 @@ impl Lease {
         Some(OnDrop::new(move || {
             let mut state = lease.state();
             state.restoring = state.restoring.without(node);
-            lease.tell_if_settled(&state);
+            lease.tell_if_settled(state);
         }))
     }
 
     /// Notifies those who wait for what is under way about a lock that is not held any more.
-    fn tell_if_settled(&self, state: &State) {
-        if state.phase != Phase::Held {
+    fn tell_if_settled(&self, state: MutexGuard<'_, State>) {
+        let is_over = state.phase != Phase::Held;
+        // Whom it wakes may look at the lock at once.
+        drop(state);
+        if is_over {
             self.lost.notify_waiters();
         }
     }
@@ -768,5 +771,42 @@ impl Lease {
 
     pub(crate) fn lost_error(&self, loss: Loss) -> Error {
         Error::lost(loss.reason).with_name(self.context.spec.name.bytes()).with_nodes(loss.nodes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::task::{Context, Wake, Waker};
+    use std::thread;
+
+    use super::*;
+    use crate::Redlock;
+
+    /// Looks at the lock where it is woken, as an executor may that polls there.
+    struct Look(Arc<Lease>);
+
+    impl Wake for Look {
+        fn wake(self: Arc<Self>) {
+            self.0.validity();
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_is_woken_can_look_at_the_lock() {
+        let guard = Redlock::new("memory://woken").unwrap().lock("foo").await.unwrap();
+        let lease = Arc::clone(guard.lease());
+        let asking = lease.begin_asking();
+        guard.release().await.unwrap();
+        let mut settled = pin!(lease.settled());
+        let waker = Waker::from(Arc::new(Look(Arc::clone(&lease))));
+        assert!(settled.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let (sender, ended) = mpsc::channel();
+        thread::spawn(move || {
+            drop(asking);
+            sender.send(())
+        });
+        ended.recv_timeout(harness::LIMIT).expect("it is told");
+        settled.await;
     }
 }
