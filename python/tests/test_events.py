@@ -100,7 +100,7 @@ def test_a_record_says_what_happened_and_when(
     assert began - 1e-6 <= record.created <= time.time()
     assert record.msecs == int(record.created % 1 * 1000)
     now = logging.makeLogRecord({})
-    # A float of seconds since 1970 has no more digits.
+    # A float of seconds since 1970 is exact to less than a microsecond.
     between = pytest.approx(1000 * (now.created - record.created), abs=0.001)
     assert now.relativeCreated - record.relativeCreated == between
 

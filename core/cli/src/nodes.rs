@@ -11,6 +11,9 @@ use redlock::{Builder, Error, ErrorKind, Fixed, Level, Lock, Redlock};
 use crate::duration;
 use crate::exit::{Exit, Failure, spelled};
 
+/// The longest ttl that a lock may have.
+const LONGEST_TTL: Duration = Duration::from_secs(86_400);
+
 /// Options for the nodes.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Nodes")]
@@ -81,7 +84,7 @@ impl Args {
     ///
     /// A usage error for wrong addresses and options.
     pub(crate) fn client_for(&self, ttl: Option<Duration>) -> Result<Redlock, Failure> {
-        let ttl = ttl.or_else(|| Some(self.node_timeout?.saturating_add(Duration::from_secs(10))));
+        let ttl = ttl.or(self.node_timeout.map(|_| LONGEST_TTL));
         let mut builder = with(Redlock::builder(), ttl, Builder::ttl);
         if !self.node.is_empty() {
             builder = builder.nodes(&self.node);
@@ -175,6 +178,7 @@ mod tests {
         for (args, option) in [
             (&["--node", "http://u:S3CR3T@a"][..], "address"),
             (&["--node", "redis://a", "--connect-timeout", "1ms"], "--connect-timeout"),
+            (&["--node", "redis://a", "--node-timeout", "24h"], "--node-timeout"),
             (&["--node", "redis://a", "--key-prefix", "redlock:fence:"], "--key-prefix"),
             (&["--node", "redis://a", "--tls-server-name", "a b"], "--tls-server-name"),
         ] {

@@ -408,7 +408,7 @@ impl Schedule {
         }
     }
 
-    /// Takes the soonest due item off the schedule.
+    /// Takes the soonest due item off the schedule, which stays locked until its caller is done with it.
     fn next(&self, now: Moment) -> Option<(MutexGuard<'_, Entries>, Item)> {
         let mut entries = self.entries();
         let item = entries.map.first_entry().filter(|entry| entry.key().0 <= now)?.remove();
