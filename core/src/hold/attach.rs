@@ -16,8 +16,6 @@
 //!   then counts for nobody;
 //! - the process ends: keys with a fresh token expire, as those of a holder that crashed.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,14 +30,13 @@ use crate::net::ballots::KeyBallots;
 use crate::net::connections::Connections;
 use crate::net::footprint::{Footprint, Trace};
 use crate::net::round::{Event, Round};
+use crate::node::Answering;
 use crate::process::context::LockContext;
 use crate::protocol::detached::Detached;
 use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask};
-use crate::protocol::request::{Action, Reply, Request};
+use crate::protocol::request::{Action, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
-use crate::sys::future::begun;
-use crate::transport::failure::Failure;
 
 /// One fresh token's part in an attachment. Dropping it keys back what it has re-keyed.
 #[derive(Debug)]
@@ -61,11 +58,8 @@ struct KeyBack {
     traces: Vec<Trace>,
     request: Request,
     /// The same request behind each re-key without an answer, on its connection: it may be executed later than on others.
-    behind: Vec<Asking>,
+    behind: Vec<Answering>,
 }
-
-/// A request that is queued.
-type Asking = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
 
 /// The end of one try.
 pub(crate) enum Try {
@@ -149,8 +143,7 @@ impl Attachment {
         let traces = claim.footprint().all();
         let behind = traces.iter().filter_map(|trace| {
             let Trace::Unanswered { connection, .. } = trace else { return None };
-            let (connection, request) = (connection.clone(), request.clone());
-            Some(begun(Box::pin(async move { connection.call_known(&request).await })))
+            Some(connection.clone().queue(request.clone()))
         });
         let behind = behind.collect();
         KeyBack { context: self.context.clone(), traces, request, behind }

@@ -3,12 +3,15 @@
 //!
 //! May import `transport` and what lies below it.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::address::{Address, Target};
 use crate::error::Error;
 use crate::protocol::request::{Action, Reply, Request};
 use crate::sys::clock::Clock;
+use crate::sys::future::begun;
 use crate::texts::opaque;
 use crate::transport::failure::Failure;
 use crate::transport::logins::Logins;
@@ -223,6 +226,11 @@ impl Connection {
         }
     }
 
+    /// Queues a request as by [`call_known`](Self::call_known) now, and returns the future of its answer.
+    pub(crate) fn queue(self, request: Request) -> Answering {
+        begun(Box::pin(async move { self.call_known(&request).await }))
+    }
+
     /// Returns whether `other` is a handle to the same connection.
     pub(crate) fn same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -233,5 +241,8 @@ impl Connection {
         }
     }
 }
+
+/// A queued request.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
 
 opaque!(Connection);

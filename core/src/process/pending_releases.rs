@@ -46,8 +46,8 @@ use tokio::sync::Notify;
 
 use crate::net::connections::{Connections, Members};
 use crate::net::redirect::follow;
-use crate::node::Connection;
 use crate::node::traffic::PendingCount;
+use crate::node::{Answering, Connection};
 use crate::process::environment::Environment;
 use crate::process::shutdown::PendingWork;
 use crate::process::waiters::{Leaving, Waiters};
@@ -56,7 +56,7 @@ use crate::protocol::quorum::quorum;
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
-use crate::sys::future::{begun, idle_waker};
+use crate::sys::future::idle_waker;
 use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
 use crate::texts::opaque;
@@ -79,7 +79,7 @@ const WINDOW_AT_END: usize = 4_096;
 const LISTENED_TRIES: u32 = 6;
 
 /// A release in flight.
-pub(crate) type Releasing = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
+pub(crate) type Releasing = Answering;
 
 /// The node set of pending releases. Lives as long as any of them.
 pub(crate) trait Creditors: fmt::Debug + Send + Sync {
@@ -123,8 +123,7 @@ impl Account {
 
     /// Queues the release on `connection` now, and returns the future of its answer.
     pub(crate) fn queue(&self, connection: Connection) -> Releasing {
-        let request = self.release();
-        begun(Box::pin(async move { connection.call_known(&request).await }))
+        connection.queue(self.release())
     }
 
     /// Counts a release that is pending on `node`.
