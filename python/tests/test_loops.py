@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import inspect
 import os
 import threading
 import weakref
@@ -101,56 +100,28 @@ async def use_often(client: aio.Redlock, name: str) -> None:
         await use(client, name)
 
 
-def sleeps() -> int:
-    """Return how often the background has gone to sleep."""
-    for task in Path("/proc/self/task").iterdir():
-        status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines())
-        if status["Name"] == "redlock":
-            return int(status["voluntary_ctxt_switches"])
-    raise AssertionError("the background has not started")
+def watched() -> int:
+    """Return how many sockets the running loop watches."""
+    _, queue = _calls.current()
+    return Path(f"/proc/self/fdinfo/{queue.sockets()}").read_text().count("tfd:")
 
 
-async def use_until_asleep(client: aio.Redlock, name: str) -> None:
-    """Make one call after the other until the background sleeps meanwhile.
-
-    A busy machine can keep the loop from the sockets for long enough that the background takes them back.
-    """
-    slept: list[int] = []
-    for _ in range(20):
-        asleep = sleeps()
-        await use_often(client, name)
-        slept.append(sleeps() - asleep)
-        if slept[-1] < MANY / 4:
-            return
-    raise AssertionError(f"of {2 * MANY} calls each, it has slept {slept} times")
-
-
-def test_one_call_after_the_other_leaves_the_background_asleep(
-    output: Output, one_and_five: dict[int, Nodes], factory: Factory
+def test_a_loop_that_makes_one_call_after_the_other_watches_the_sockets(
+    one_and_five: dict[int, Nodes], name: str, factory: Factory
 ) -> None:
-    # In a process of its own: other tests leave things to do.
-    program = f"""
-import asyncio, sys
-from {factory.__module__.split(".")[0]} import new_event_loop
-from pathlib import Path
-from redlock import asyncio as aio
+    async def main(nodes: Nodes, count: int) -> None:
+        client = aio.Redlock(nodes.urls)
+        assert not watched()
+        # A busy machine can keep the loop from the sockets for long enough that the background takes them back.
+        for _ in range(MANY * MANY):
+            await use(client, name)
+            if watched() == count:
+                return
+        pytest.fail(f"the loop has never watched all {count} at once")
 
-MANY = {MANY}
-
-{inspect.getsource(use)}
-{inspect.getsource(use_often)}
-{inspect.getsource(sleeps)}
-{inspect.getsource(use_until_asleep)}
-async def main():
-    # The background cleans up at a node that did not answer in time.
-    for client in aio.Redlock(urls[0], node_timeout=3), aio.Redlock(urls, node_timeout=3):
-        await use_often(client, name)
-        await use_until_asleep(client, name)
-
-with asyncio.Runner(loop_factory=new_event_loop) as runner:
-    runner.run(main())
-"""
-    assert output(program, nodes=one_and_five[5]) == ""
+    for count, nodes in one_and_five.items():
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(main(nodes, count))
 
 
 async def test_a_lock_is_renewed_while_the_loop_that_watches_the_sockets_is_busy(
