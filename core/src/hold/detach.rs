@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 use crate::error::{AnswerKind, Error, ErrorKind, NodeAnswer};
 use crate::hold::claim::Claim;
 use crate::hold::extend;
-use crate::hold::lease::Lease;
+use crate::hold::lease::{Lease, Target};
 use crate::net::connections::Via;
 use crate::net::footprint::Trace;
 use crate::net::member::Member;
@@ -53,7 +53,7 @@ impl Detaching {
     }
 }
 
-/// Detaches the lock, after one extension to `ttl` if there is one. The ttl of renewals stays as it was.
+/// Detaches the lock, after one extension to `ttl` if there is one.
 /// Runs on the caller's runtime, or else in the background.
 pub(crate) async fn detach(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detaching, Error> {
     lease.context.spec.allows_detach()?;
@@ -63,12 +63,11 @@ pub(crate) async fn detach(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<D
 }
 
 async fn detach_here(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detaching, Error> {
-    let (_, renewed) = lease.validity();
     let LockContext { process, spec, .. } = &lease.context;
     let (clock, limit) = (&process.clock, spec.settings.node_timeout);
     let is_shared = matches!(spec.names, Names::Shared(..));
-    if ttl.is_some() {
-        extend(Arc::clone(&lease), ttl).await?;
+    if let Some(ttl) = ttl {
+        extend(Arc::clone(&lease), Target::Once(ttl)).await?;
     }
     let end = clock.now().after(limit);
     settle(&lease).await;
@@ -76,7 +75,7 @@ async fn detach_here(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detachi
     if is_shared && !unanswered.is_empty() {
         return Err(refused(&lease, unanswered, "is held as before"));
     }
-    let (claim, detached) = lease.begin_detach(renewed)?;
+    let (claim, detached) = lease.begin_detach()?;
     // What arrives later does no harm, but for what makes a reader of the former token again.
     clock.timeout_at(end, pin!(lease.settled())).await;
     let unanswered = claim.footprint().unanswered();
@@ -91,7 +90,7 @@ async fn settle(lease: &Arc<Lease>) {
     if lease.open_creates().is_empty() {
         return;
     }
-    let Some((_, request, footprint)) = lease.extension(None) else { return };
+    let Some((_, request, footprint)) = lease.extension(Target::InForce) else { return };
     let connections = lease.context.set().connections(&Handle::current());
     let mut round = Round::new(&connections, &footprint, lease.context.spec.settings.node_timeout, Moment::NEVER);
     for (node, trace) in footprint.all().into_iter().enumerate() {

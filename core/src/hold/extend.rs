@@ -31,10 +31,9 @@
 //! `tests/model` goes through every order of these steps.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::error::NodeAnswer;
-use crate::hold::lease::{Extending, Lease};
+use crate::hold::lease::{Extending, Lease, Target};
 use crate::hold::outcome::Loss;
 use crate::hold::restore::put_back;
 use crate::net::ballots::KeyBallots;
@@ -69,18 +68,13 @@ pub(crate) enum Extended {
     Over,
 }
 
-/// Asks all nodes to keep the lock for `ttl` from now, which later renewals then use, or for the ttl in force.
-pub(crate) async fn extend(
-    lease: &Arc<Lease>,
-    connections: &Arc<Connections>,
-    ttl: Option<Duration>,
-    wait: Wait,
-) -> Extended {
+/// Asks all nodes to keep the lock for a ttl from now.
+pub(crate) async fn extend(lease: &Arc<Lease>, connections: &Arc<Connections>, target: Target, wait: Wait) -> Extended {
     let limit = lease.valid_until();
     let connect_by = connections.connect_limit().min(limit);
     let connect_by = if let Wait::Until(end) = wait { connect_by.min(end) } else { connect_by };
     connections.connect_quorum(connect_by).await;
-    let Some((extending, request, footprint)) = lease.extension(ttl) else { return Extended::Over };
+    let Some((extending, request, footprint)) = lease.extension(target) else { return Extended::Over };
     let _asking = lease.begin_asking();
     let mut round = Round::new(connections, &footprint, lease.context.spec.settings.node_timeout, limit);
     round = match wait {

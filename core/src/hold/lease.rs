@@ -12,7 +12,7 @@
 //!
 //! - `valid_until` never falls;
 //! - only an explicit extension that names a ttl sets the ttl of later renewals, and of several the one that began
-//!   last;
+//!   last; that of a detach does not;
 //! - a renewal with another ttl than the one in force by then leaves the planned renewal as it is;
 //! - a renewal without a quorum is not recorded if an extension that began after it reached one.
 //!
@@ -157,6 +157,23 @@ impl LossCallback {
     /// Returns whether both are the same.
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// The ttl that an extension asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// That of renewals.
+    InForce,
+    /// Another one, which later renewals use, too.
+    New(Duration),
+    /// Another one, for this extension alone.
+    Once(Duration),
+}
+
+impl From<Option<Duration>> for Target {
+    fn from(ttl: Option<Duration>) -> Self {
+        ttl.map_or(Self::InForce, Self::New)
     }
 }
 
@@ -482,18 +499,18 @@ impl Lease {
         ownership
     }
 
-    /// Ends the hold without a release. Returns the right to its keys, and what the text says of the lock, whose renewals
-    /// shall use `ttl`. Not for a forked child.
+    /// Ends the hold without a release. Returns the right to its keys, and what the text says of the lock. Not for a
+    /// forked child.
     ///
     /// # Errors
     ///
     /// `lost` and `not_held`.
-    pub(crate) fn begin_detach(&self, ttl: Duration) -> Result<(Claim, Detached), Error> {
+    pub(crate) fn begin_detach(&self) -> Result<(Claim, Detached), Error> {
         let LockContext { process, spec, .. } = &self.context;
         let (now, wall) = (self.now(), process.clock.wall_micros());
         let mut state = self.valid_at(now)?;
         state.phase = Phase::Detached;
-        let (level, kept_until) = (state.level, state.kept_until);
+        let (level, kept_until, ttl) = (state.level, state.kept_until, state.ttl);
         let Ownership::Fenced(claim) = self.leave(state) else { unreachable!("it was allowed") };
         self.meter.detach(process, now);
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
@@ -532,14 +549,18 @@ impl Lease {
         .await;
     }
 
-    /// Begins an extension to `ttl`, or to the ttl in force. Returns its request and the footprint for the answers, or
-    /// `None` if not held or in a protocol without extensions.
-    pub(crate) fn extension(&self, ttl: Option<Duration>) -> Option<(Extending, Request, Arc<Footprint>)> {
+    /// Begins an extension. Returns its request and the footprint for the answers, or `None` if not held or in a protocol
+    /// without extensions.
+    pub(crate) fn extension(&self, target: Target) -> Option<(Extending, Request, Arc<Footprint>)> {
         let mut state = self.state();
         state.asked = self.now();
         state.begun += 1;
         let number = state.begun;
-        let (sets, ttl) = (ttl.is_some(), ttl.unwrap_or(state.ttl));
+        let (sets, ttl) = match target {
+            Target::InForce => (false, state.ttl),
+            Target::New(ttl) => (true, ttl),
+            Target::Once(ttl) => (false, ttl),
+        };
         let kept = ttl.max(self.least_left());
         let Some(Ownership::Fenced(claim)) = &state.ownership else { return None };
         claim.raise_ttl(kept);

@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 
 use crate::error::{Error, ErrorKind};
 use crate::hold::extend::{Extended, Wait};
-use crate::hold::lease::{Lease, Ownership, ReleaseBegun};
+use crate::hold::lease::{Lease, Ownership, ReleaseBegun, Target};
 use crate::hold::owner::LeaseOwner;
 use crate::options;
 use crate::process::context::Following;
@@ -37,11 +37,11 @@ pub(crate) fn checked(lease: &Lease, ttl: Duration) -> Result<Duration, Error> {
     checked.map_err(|error| error.with_name(lease.context.spec.name.bytes()))
 }
 
-/// Extends the lock to `ttl`, or to the ttl in force. Runs on the caller's runtime, or else in the background.
-pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(), Error> {
+/// Extends the lock. Runs on the caller's runtime, or else in the background.
+pub(crate) async fn extend(lease: Arc<Lease>, target: impl Into<Target>) -> Result<(), Error> {
     lease.remaining()?;
-    let asked = Arc::clone(&lease);
-    let extended = lease.context.listed.somewhere(async move { extend_here(&asked, ttl).await }).await?;
+    let (asked, target) = (Arc::clone(&lease), target.into());
+    let extended = lease.context.listed.somewhere(async move { extend_here(&asked, target).await }).await?;
     match extended {
         Extended::Done => {
             lease.context.process.schedule.add(Arc::clone(&lease) as _);
@@ -63,13 +63,13 @@ pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(
 }
 
 /// Extends the lock over the connections of this runtime, and once more wherever it has moved meanwhile.
-async fn extend_here(lease: &Arc<Lease>, ttl: Option<Duration>) -> Extended {
+async fn extend_here(lease: &Arc<Lease>, target: Target) -> Extended {
     let connections = lease.context.set().connections(&Handle::current());
     let end = connections.connect_limit().after(lease.context.spec.settings.node_timeout);
     let mut way = Following::new(&connections, end);
-    let mut extended = extend::extend(lease, &connections, ttl, Wait::Call).await;
+    let mut extended = extend::extend(lease, &connections, target, Wait::Call).await;
     while matches!(extended, Extended::Unknown(..)) && way.moves_on(&lease.context) {
-        extended = extend::extend(lease, &way.connections, ttl, Wait::Until(end)).await;
+        extended = extend::extend(lease, &way.connections, target, Wait::Until(end)).await;
     }
     extended
 }

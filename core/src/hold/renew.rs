@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use crate::hold;
 use crate::hold::extend::{self, Extended, Wait};
-use crate::hold::lease::Lease;
+use crate::hold::lease::{Lease, Target};
 use crate::hold::restore;
 use crate::net::connections::Members;
 use crate::process::metrics::RenewalEnd;
@@ -91,7 +91,7 @@ async fn renew(lease: Arc<Lease>) {
     lease.context.process.lists.used(&lease.context.listed.list, lease.context.spec.names.each());
     let (until, ttl) = lease.validity();
     let metrics = &lease.context.process.metrics;
-    match extend::extend(&lease, &connections, None, Wait::Nobody).await {
+    match extend::extend(&lease, &connections, Target::InForce, Wait::Nobody).await {
         Extended::Over => {}
         Extended::Done => {
             metrics.renewals[RenewalEnd::Renewed as usize].add();

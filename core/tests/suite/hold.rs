@@ -471,3 +471,23 @@ async fn a_node_that_grants_after_the_lock_was_detached_keeps_no_key() {
     eventually("the fence is there", || servers[2].get("redlock:fence:{foo}").is_some());
     eventually("the key is gone", || text(&servers[2]).is_none());
 }
+
+/// The ttl of a text is for whom the text is.
+#[tokio::test]
+async fn a_detach_that_is_given_up_leaves_the_ttl_of_renewals() {
+    const TTL: Duration = Duration::from_secs(20);
+    let servers = cluster(3);
+    let redlock = client(&servers);
+    let warm = redlock.lock("warm").await.unwrap();
+    eventually("all nodes are connected to", || servers.iter().all(|server| server.get("warm").is_some()));
+    warm.release().await.unwrap();
+    servers[2].freeze();
+    let guard = redlock.lock("foo").ttl(TTL).await.unwrap();
+    let detached = tokio::time::timeout(Duration::from_millis(100), Guard::detach_for(&guard, 3 * TTL)).await;
+    assert!(detached.is_err(), "it waits for the third node");
+    // An extension shortens no key.
+    servers[0].command(&["PEXPIRE", "foo", "10000"]);
+    guard.extend().await.unwrap();
+    let left: u64 = from_redis_value(servers[0].command(&["PTTL", "foo"])).unwrap();
+    assert!((10_001..=20_000).contains(&left), "{left}");
+}
