@@ -110,6 +110,7 @@ pub(crate) async fn attempt(
             unit,
             missed,
             slot: state.slot,
+            former: None,
         });
     }
     ballots.ended = connections.clock.now();

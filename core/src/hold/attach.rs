@@ -134,6 +134,7 @@ impl Attachment {
             unit: claim.unit(),
             missed,
             slot: self.detached.slot(),
+            former: (!self.detached.keeps_token).then_some(self.detached.token),
             right: Ownership::Fenced(claim),
         }))
     }

@@ -46,6 +46,7 @@ use crate::protocol::backoff;
 use crate::protocol::detached::Detached;
 use crate::protocol::quorum::{self, NodeMask};
 use crate::protocol::request::{Action, Request};
+use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 use crate::sys::future::notified_until;
 use crate::sys::on_drop::OnDrop;
@@ -75,6 +76,8 @@ pub(crate) struct Lease {
     acquired: Moment,
     /// The nodes to which the acquire could not be sent.
     missed: NodeMask,
+    /// Whose it was before, if it was attached.
+    former: Option<Token>,
     pub(crate) meter: HoldMeter,
     state: Mutex<State>,
     lost: Notify,
@@ -242,6 +245,7 @@ impl Lease {
             limit,
             acquired: won.acquired,
             missed: won.missed,
+            former: won.former,
             meter,
             state: Mutex::new(state),
             lost: Notify::new(),
@@ -595,22 +599,32 @@ impl Lease {
         }
     }
 
-    /// Queues a request that puts the lock back on a node while the others keep it. Calls `queue` under the mutex with
-    /// the ttl in force, so that a later release finds the footprint of the request. Returns `None` if not held, or if
-    /// too little time is left.
-    pub(crate) fn restore<T>(&self, queue: impl FnOnce(Request, &Arc<Footprint>, Duration) -> T) -> Option<T> {
+    /// Whether a node may have the key of whom the lock was attached from.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.former.is_some()
+    }
+
+    /// Queues a request that puts the lock back on a node while the others keep it, in place of the key of the former
+    /// holder if it `rekeys`. Calls `queue` under the mutex with the ttl in force, so that a later release finds the
+    /// footprint of the request. Returns `None` if not held, or if too little time is left.
+    pub(crate) fn restore<T>(
+        &self,
+        rekeys: bool,
+        queue: impl FnOnce(Request, &Arc<Footprint>, Duration) -> T,
+    ) -> Option<T> {
         let state = self.state();
         let Some(Ownership::Fenced(claim)) = &state.ownership else { return None };
         let left = state.kept_until.since(self.now());
         if left < LEAST_LEFT {
             return None;
         }
-        let action = Action::Restore {
-            ttl: left.max(self.least_left()),
-            fence: self.fence,
-            level: state.level,
-            fence_ttl: self.fence_ttl(state.ttl),
-            label: Arc::clone(&self.context.spec.settings.label),
+        let (ttl, fence_ttl) = (left.max(self.least_left()), self.fence_ttl(state.ttl));
+        let action = match self.former.filter(|_| rekeys) {
+            Some(former) => Action::Rekey { former, ttl, fence: state.level, fence_ttl },
+            None => {
+                let label = Arc::clone(&self.context.spec.settings.label);
+                Action::Restore { ttl, fence: self.fence, level: state.level, fence_ttl, label }
+            }
         };
         Some(queue(claim.request(action), claim.footprint(), state.ttl.max(self.context.spec.settings.at_least)))
     }

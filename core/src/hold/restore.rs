@@ -2,11 +2,13 @@
 //!
 //! A node gets the lock back in two cases:
 //!
-//! - a renewal reached its quorum, and the node answered that it has no such key;
+//! - a renewal reached its quorum, and the node answered that it has no such key, or, of an attached lock, another's;
 //! - the background has a new connection to it, and no renewal would find out ([`Lease::may_lack`]).
 //!
 //! So a lock won without a node has its full margin soon after that node can be reached, once for each connection,
 //! whether the lock is renewed or not. A lock that all nodes granted, or are about to, costs nothing here.
+//!
+//! A node that the attach did not reach has the key of the former holder, and gives it the fresh token.
 //!
 //! A node that remembers a larger fence does not take the lock back, and says which fence. The next extension has the
 //! others remember it, and then the node takes the lock back (see `extend`).
@@ -32,6 +34,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use crate::hold::extend;
 use crate::hold::lease::Lease;
 use crate::net::connections::Connections;
 use crate::net::round::Round;
@@ -48,7 +51,7 @@ use crate::transport::failure::Failure;
 pub(crate) fn put_back(lease: &Arc<Lease>, round: Round, votes: &[KeyVote]) {
     if votes.len() > 1 {
         for (node, vote) in votes.iter().enumerate() {
-            if *vote == KeyVote::Absent {
+            if lacks(lease, *vote) {
                 restore(lease, node, Duration::ZERO);
             }
         }
@@ -57,11 +60,18 @@ pub(crate) fn put_back(lease: &Arc<Lease>, round: Round, votes: &[KeyVote]) {
     round.drain_in_background(Arc::downgrade(lease), |lease, node, answer, _| {
         let Some(lease) = lease.upgrade() else { return };
         match answer {
-            Ok(Reply::Absent) if lease.context.set().members.len() > 1 => restore(&lease, node, Duration::ZERO),
             Ok(Reply::Ahead(fence)) => lease.found_ahead(*fence),
+            answer if lease.context.set().members.len() > 1 && lacks(&lease, extend::vote(answer)) => {
+                restore(&lease, node, Duration::ZERO);
+            }
             _ => {}
         }
     });
+}
+
+/// Whether a node that voted so may take the lock back.
+fn lacks(lease: &Lease, vote: KeyVote) -> bool {
+    vote == KeyVote::Absent || vote == KeyVote::Foreign && lease.is_attached()
 }
 
 /// Restores `lease` on the nodes to which its acquire could not be sent.
@@ -141,10 +151,10 @@ async fn put_in_time(lease: &Arc<Lease>, connections: &Arc<Connections>, node: u
 
 async fn put(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize, connection: &Connection) {
     let _watched = connections.track_request(node);
-    let mut by = Eval::Sha;
+    let (mut by, mut rekeys) = (Eval::Sha, lease.is_attached());
     loop {
         // Queued under the lease's mutex: a later release finds the footprint, and goes behind it.
-        let queued = lease.restore(|request, footprint, ttl| {
+        let queued = lease.restore(rekeys, |request, footprint, ttl| {
             let create = footprint.restored(node, connection, connections.clock.now(), ttl)?;
             let (connection, footprint) = (connection.clone(), Arc::clone(footprint));
             Some(begun(Box::pin(async move {
@@ -164,6 +174,10 @@ async fn put(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize, co
             }
             Ok(answer) => {
                 connections.record_reply(node);
+                if rekeys && matches!(answer, Reply::Absent) {
+                    rekeys = false;
+                    continue;
+                }
                 if let Reply::Ahead(fence) = answer {
                     lease.found_ahead(fence);
                 }

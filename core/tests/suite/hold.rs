@@ -491,3 +491,22 @@ async fn a_detach_that_is_given_up_leaves_the_ttl_of_renewals() {
     let left: u64 = from_redis_value(servers[0].command(&["PTTL", "foo"])).unwrap();
     assert!((10_001..=20_000).contains(&left), "{left}");
 }
+
+/// That node has the key of the former holder until then.
+#[tokio::test]
+async fn an_attached_lock_is_put_on_a_node_that_the_attach_did_not_reach() {
+    let servers = cluster(3);
+    let proxy = Proxy::to(&servers[2]);
+    let held = client(&servers).lock("foo").ttl(Duration::from_secs(60)).await.unwrap();
+    eventually("every node has granted it", || servers.iter().all(|server| text(server).is_some()));
+    let detached = held.detach().await.unwrap();
+    let granted = text(&servers[2]);
+    proxy.refuse(true);
+    let urls = [servers[0].url(), servers[1].url(), proxy.url()];
+    let guard = Redlock::new(urls).unwrap().attach(detached.as_str()).await.unwrap();
+    assert_eq!(text(&servers[2]), granted);
+    proxy.refuse(false);
+    eventually("it has the fresh token", || text(&servers[2]) == text(&servers[0]));
+    guard.release().await.unwrap();
+    eventually("no node has it", || servers.iter().all(|server| text(server).is_none()));
+}
