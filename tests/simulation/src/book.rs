@@ -280,7 +280,9 @@ pub(crate) struct Tenure {
     shape: Shape,
     pub(crate) slot: Option<u32>,
     pub(crate) fence: u64,
-    ttl: Duration,
+    pub(crate) ttl: Duration,
+    /// Whether nobody releases it.
+    pub(crate) is_detached: bool,
     has_margin: bool,
     is_older: bool,
     /// When its release began, if it has.
@@ -296,6 +298,7 @@ impl Tenure {
             slot: won.slot,
             fence: won.fence,
             ttl,
+            is_detached: false,
             has_margin: won.margin_ns.is_some(),
             is_older: false,
             released_ns: None,
@@ -372,13 +375,15 @@ impl Drop for Tenure {
         // From then on others may have a lost one too, whatever is left of its margin.
         if !self.is_over || self.has_margin {
             let invoke_ns = self.released_ns.unwrap_or_else(|| self.now_ns());
-            let is_killed = self.pen.fate.is_killed();
-            self.record(Kind::Release, invoke_ns, !is_killed, None);
-            if is_killed && !self.is_older {
+            let is_left = self.pen.fate.is_killed() || self.is_detached;
+            self.record(Kind::Release, invoke_ns, !is_left, None);
+            if is_left && !self.is_older {
                 self.pen.leave(&self.shape, invoke_ns, self.ttl);
             } else if !self.is_older {
                 self.pen.fate.owes(&self.shape, invoke_ns, self.ttl);
             }
+        } else if self.is_detached {
+            self.pen.leave(&self.shape, self.now_ns(), self.ttl);
         }
     }
 }

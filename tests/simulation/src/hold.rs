@@ -19,17 +19,17 @@ enum Held<T> {
 
 /// A guard with what was last written down about it.
 pub(crate) struct Holding {
-    guard: Guard,
-    tenure: Tenure,
+    pub(crate) guard: Guard,
+    pub(crate) tenure: Tenure,
     valid_until_ns: AtomicU64,
     acquired_ns: u64,
     /// When that was looked at last.
     looked_ns: AtomicU64,
     ttl: Duration,
     /// That of the acquire: an extension to another ttl does not change it.
-    node_timeout: Duration,
+    pub(crate) node_timeout: Duration,
     /// The longest ttl that was asked for, of which the answer may have come.
-    longest: Duration,
+    pub(crate) longest: Duration,
     margin: Duration,
 }
 
@@ -65,6 +65,10 @@ impl Holding {
                 return self.lost(task).await;
             }
         }
+        if task.mix.handed_over > 0 && task.dice.chance(task.mix.handed_over) {
+            let Some(holding) = self.hand_over(task).await else { return };
+            self = holding;
+        }
         self.finish(task).await;
     }
 
@@ -92,7 +96,7 @@ impl Holding {
     }
 
     /// Writes down a renewal, even if the lock is lost since.
-    fn look(&self, task: &Task) {
+    pub(crate) fn look(&self, task: &Task) {
         let valid_until_ns = task.valid_until_ns(&self.guard);
         let before_ns = self.valid_until_ns.load(Ordering::Relaxed);
         // It may have come at any time since the last look, and was asked for at most the longest ttl before its end.
@@ -187,7 +191,7 @@ impl Holding {
     }
 
     /// A loss is told, for a reason that may be none.
-    fn told_lost(&self, task: &Task, error: &Error) {
+    pub(crate) fn told_lost(&self, task: &Task, error: &Error) {
         task.pen.note(&error.to_string());
         self.look(task);
         let is_over = task.pen.now_ns() >= self.valid_until_ns.load(Ordering::Relaxed);

@@ -21,6 +21,7 @@ mod client;
 mod dice;
 mod election;
 mod faults;
+mod hand_over;
 mod hold;
 mod moves;
 mod network;

@@ -92,6 +92,8 @@ pub struct Mix {
     pub margin: u64,
     /// A name that may be shared with others.
     pub shared: u64,
+    /// Detached and attached before the release.
+    pub handed_over: u64,
 }
 
 impl Mix {
@@ -111,8 +113,8 @@ impl Mix {
             elections: some(&[0, 0, 30, 100]),
             at_least: some(&[0, 0, 100, 300]),
             margin: some(&[0, 0, 200, 500]),
-            // The last one, so that the others are drawn as they were before it.
             shared: some(&[0, 0, 200, 600]),
+            handed_over: some(&[0, 0, 0, 300]),
         }
     }
 }

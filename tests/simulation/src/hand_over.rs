@@ -1,0 +1,99 @@
+//! A lock that one client of a process detaches and another one attaches. For the judge it is one hold.
+
+use std::time::Duration;
+
+use redlock::{Error, ErrorKind};
+
+use crate::book::Tenure;
+use crate::client::{CONNECT, Task, cancelled};
+use crate::hold::Holding;
+
+/// Less is too short for both calls.
+const LEAST_LEFT: Duration = Duration::from_secs(1);
+
+impl Holding {
+    /// Detaches the lock and attaches it again. Returns `None` if it is over by that.
+    pub(crate) async fn hand_over(mut self, task: &mut Task) -> Option<Self> {
+        let left = task.pace.passes(self.guard.remaining());
+        if left < LEAST_LEFT || task.stalls {
+            return Some(self);
+        }
+        let until_ns = task.valid_until_ns(&self.guard);
+        task.pen.begins("detaches");
+        let (invoke_ns, patience) = (task.pen.now_ns(), task.patience_mostly());
+        // Who ends now leaves the keys to the text.
+        self.tenure.detach(self.longest);
+        let detached = cancelled(&task.pen.world, self.guard.detach(), patience).await;
+        task.in_time("detach", invoke_ns, CONNECT + self.node_timeout);
+        let text = match detached {
+            Some(Ok(text)) => text,
+            not_detached => {
+                self.tenure.attach();
+                return self.not_detached(task, not_detached.and_then(Result::err));
+            }
+        };
+        let longest = u64::try_from(left.as_millis() / 4).unwrap_or(0);
+        task.pen.world.sleep(task.dice.millis(0, longest)).await;
+        task.pen.begins("attaches");
+        let (client, invoke_ns, mut patience) = (task.client(), task.pen.now_ns(), task.patience_mostly());
+        // Whoever holds it for the judge has it no longer than that.
+        patience.time = patience.time.min(Duration::from_nanos(until_ns.saturating_sub(invoke_ns)));
+        let attached = client.attach(text.as_str()).no_timeout();
+        match cancelled(&task.pen.world, attached.acquire(), patience).await {
+            Some(Ok(guard)) => {
+                if (guard.fence(), guard.slot()) != (self.tenure.fence, self.tenure.slot) {
+                    task.pen.flaw(&format!("fence {} and slot {:?} were attached", guard.fence(), guard.slot()));
+                }
+                self.tenure.attach();
+                self.guard = guard;
+                self.look(task);
+                Some(self)
+            }
+            Some(Err(error)) => {
+                self.not_attached(task, &error);
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// The lock is held as before, lost, or released.
+    fn not_detached(mut self, task: &Task, error: Option<Error>) -> Option<Self> {
+        if let Some(error) = error {
+            task.pen.note(&error.to_string());
+            match error.kind() {
+                ErrorKind::Unavailable => {}
+                ErrorKind::Lost => {
+                    self.told_lost(task, &error);
+                    self.tenure.lost(error.reason());
+                }
+                _ => task.pen.flaw(&format!("detach failed with {error}")),
+            }
+        }
+        self.guard.is_held().then_some(self)
+    }
+
+    fn not_attached(&mut self, task: &Task, error: &Error) {
+        match error.kind() {
+            ErrorKind::Unavailable => task.pen.note(&error.to_string()),
+            ErrorKind::Lost => {
+                self.told_lost(task, error);
+                self.tenure.lost(error.reason());
+            }
+            _ => task.pen.flaw(&format!("attach failed with {error}")),
+        }
+    }
+}
+
+impl Tenure {
+    /// Who has the lock now would leave its keys, which nodes may keep for `ttl`.
+    fn detach(&mut self, ttl: Duration) {
+        self.ttl = self.ttl.max(ttl);
+        self.is_detached = true;
+    }
+
+    /// Somebody releases it.
+    fn attach(&mut self) {
+        self.is_detached = false;
+    }
+}
