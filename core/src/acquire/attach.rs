@@ -9,7 +9,6 @@
 //! - dropped later: the attachment keys back in the background;
 //! - won, but not received: the lock is released, as any that is won and not received.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,7 +48,7 @@ impl Acquire {
             }
             Try::Lost(reason, nodes) => {
                 // What was re-keyed is released: nobody has the lock, or somebody else has it.
-                drop(self.attachment.take().and_then(Attachment::into_claim));
+                drop(self.attachment.take().and_then(|mut attachment| attachment.take_claim()));
                 Err(Error::lost(reason).with_name(self.context.spec.name.bytes()).with_nodes(nodes))
             }
             Try::Unknown(ballots) => self.attach_later(&way.connections, &ballots).await,
@@ -72,11 +71,9 @@ impl Acquire {
         };
         // Others may attach the same text, and nobody wins while each keeps what it has.
         if (error.is_some() || ballots.votes().contains(&KeyVote::Foreign))
-            && let Some(attachment) = &mut self.attachment
+            && let Some(attachment) = self.attachment.take()
         {
-            // If the call's time ends before, the background does the rest.
-            connections.clock.timeout_at(self.limit, pin!(attachment.key_back(connections))).await;
-            self.attachment = None;
+            attachment.key_back(connections, self.limit).await;
         }
         if let Some(error) = error {
             let nodes = ballots.answers(&connections.members, extend::describe);

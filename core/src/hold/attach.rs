@@ -10,16 +10,12 @@
 //! States: *asking* (the re-key round) → *won*, *lost* (a quorum shows other owners, or nothing) or *unknown*; after that
 //! *asking* again, or *keying back*. What may interrupt each await:
 //!
-//! - dropped while asking, or between tries: the background keys back, and this process's next call waits for that;
-//! - dropped while keying back: the background does it again, which changes nothing where it was done;
-//! - a re-key arrives after its key-back, because its connection has broken: that node's key expires after its ttl, and until
-//!   then counts for nobody;
+//! - dropped at any time: the claim keys back as it would release, until each node has answered, and this process's next
+//!   call waits for that;
 //! - the process ends: keys with a fresh token expire, as those of a holder that crashed.
 
 use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::runtime::Handle;
 
 use crate::error::{LostReason, NodeAnswer};
 use crate::hold::claim::Claim;
@@ -28,17 +24,14 @@ use crate::hold::lease::Ownership;
 use crate::hold::outcome::Won;
 use crate::net::ballots::KeyBallots;
 use crate::net::connections::Connections;
-use crate::net::footprint::{Footprint, Trace};
-use crate::net::round::{Event, Round};
-use crate::node::Answering;
+use crate::net::round::Round;
 use crate::process::context::LockContext;
 use crate::protocol::detached::Detached;
 use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask};
 use crate::protocol::request::{Action, Request};
-use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 
-/// One fresh token's part in an attachment. Dropping it keys back what it has re-keyed.
+/// One fresh token's part in an attachment. Dropping it keys back what it has re-keyed, as a release that is dropped.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     context: LockContext,
@@ -47,18 +40,10 @@ pub(crate) struct Attachment {
     /// text has left, if that is longer than the ttl of renewals. If the clocks of two machines differ, it is another time,
     /// but the nodes and the holder have the same.
     ttl: Duration,
+    /// The re-key.
+    request: Request,
     /// `None` once the keys are the holder's, or were keyed back.
     claim: Option<Claim>,
-}
-
-/// The keys to give the text's token again.
-struct KeyBack {
-    context: LockContext,
-    /// What the re-keys have left.
-    traces: Vec<Trace>,
-    request: Request,
-    /// The same request behind each re-key without an answer, on its connection: it may be executed later than on others.
-    behind: Vec<Answering>,
 }
 
 /// The end of one try.
@@ -78,18 +63,18 @@ impl Attachment {
         if detached.keeps_token {
             claim.set_token(detached.token);
         }
-        Self { context: context.clone(), detached: Arc::clone(detached), ttl, claim: Some(claim) }
+        let fence_ttl = spec.settings.fence_ttl.max(2 * ttl);
+        let rekey = |former| Action::Rekey { former, ttl, fence: detached.level, fence_ttl };
+        let request = claim.request(rekey(detached.token));
+        claim.set_key_back(Some(Request { token: detached.token, action: rekey(claim.token()), ..request.clone() }));
+        Self { context: context.clone(), detached: Arc::clone(detached), ttl, request, claim: Some(claim) }
     }
 
-    /// Returns the right to the keys, which are not keyed back then.
-    pub(crate) fn into_claim(mut self) -> Option<Claim> {
-        self.claim.take()
-    }
-
-    /// Returns the re-key of a key of the `former` token.
-    fn rekey(&self, former: Token) -> Action {
-        let fence_ttl = self.context.spec.settings.fence_ttl.max(2 * self.ttl);
-        Action::Rekey { former, ttl: self.ttl, fence: self.detached.level, fence_ttl }
+    /// Takes the right to the keys, which are not keyed back then.
+    pub(crate) fn take_claim(&mut self) -> Option<Claim> {
+        let mut claim = self.claim.take()?;
+        claim.set_key_back(None);
+        Some(claim)
     }
 
     /// Asks all nodes to re-key.
@@ -97,12 +82,11 @@ impl Attachment {
         let nodes = connections.members.len();
         let settings = &self.context.spec.settings;
         let claim = self.claim.as_ref().expect("taken only when it is over");
-        let request = claim.request(self.rekey(self.detached.token));
         let round = Round::new(connections, claim.footprint(), settings.node_timeout, limit);
         let mut round = round.urgent(connect_by).until(limit);
         let start = round.started();
         let mut ballots = KeyBallots::new(vec![KeyVote::Pending; nodes]);
-        ballots.ask(&mut round, &request);
+        ballots.ask(&mut round, &self.request);
         let verdict = ballots.decide(&mut round, |_, answer, _| extend::vote(answer)).await;
         let (now, wall) = (connections.clock.now(), connections.clock.wall_micros());
         let acquired = now.before(Duration::from_micros(wall.saturating_sub(self.detached.acquired)));
@@ -120,7 +104,7 @@ impl Attachment {
             }
             KeyVerdict::Carried | KeyVerdict::Open | KeyVerdict::Unknown => return Try::Unknown(ballots),
         }
-        let claim = self.claim.take().expect("it was there");
+        let claim = self.take_claim().expect("it was there");
         let unsent = round.drain_in_background((), |(), _, _, _| {});
         let failed = (0..nodes).filter(|node| ballots.votes()[*node] == KeyVote::Failed);
         let missed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(unsent, NodeMask::with);
@@ -139,58 +123,10 @@ impl Attachment {
         }))
     }
 
-    fn to_key_back(&self, claim: &Claim) -> KeyBack {
-        let request = Request { token: self.detached.token, ..claim.request(self.rekey(claim.token())) };
-        let traces = claim.footprint().all();
-        let behind = traces.iter().filter_map(|trace| {
-            let Trace::Unanswered { connection, .. } = trace else { return None };
-            Some(connection.clone().queue(request.clone()))
-        });
-        let behind = behind.collect();
-        KeyBack { context: self.context.clone(), traces, request, behind }
-    }
-
-    /// Gives what was re-keyed the text's token again, where it can be.
-    pub(crate) async fn key_back(&mut self, connections: &Arc<Connections>) {
-        let Some(claim) = &self.claim else { return };
-        self.to_key_back(claim).run(connections).await;
+    /// Gives what was re-keyed the text's token again, where it can be, until `end`. The background does the rest.
+    pub(crate) async fn key_back(mut self, connections: &Arc<Connections>, end: Moment) {
         if let Some(claim) = self.claim.take() {
-            claim.hand_over();
+            claim.release_all_now(connections, end).await;
         }
-    }
-}
-
-impl Drop for Attachment {
-    fn drop(&mut self) {
-        let Some(claim) = self.claim.take() else { return };
-        let process = &self.context.process;
-        if process.is_foreign() || claim.footprint().is_clear() {
-            return;
-        }
-        let key_back = self.to_key_back(&claim);
-        claim.hand_over();
-        // The next call of this process with the same text waits for this.
-        let leaving = self.context.listed.waiters.leave(&key_back.request.keys);
-        process.background.spawn(async move {
-            let connections = key_back.context.set().connections(&Handle::current());
-            key_back.run(&connections).await;
-            drop(leaving);
-        });
-    }
-}
-
-impl KeyBack {
-    /// Asks the nodes that may have re-keyed.
-    async fn run(self, connections: &Arc<Connections>) {
-        let settings = &self.context.spec.settings;
-        let footprint = Arc::new(Footprint::new(connections.members.len()));
-        let mut round = Round::new(connections, &footprint, settings.node_timeout, Moment::NEVER).strict();
-        for (node, trace) in self.traces.iter().enumerate() {
-            if !matches!(trace, Trace::Nothing) {
-                round.ask(node, self.request.clone(), None);
-            }
-        }
-        while let Some(Event::Vote(..)) = round.next().await {}
-        drop(self.behind);
     }
 }

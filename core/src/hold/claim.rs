@@ -58,6 +58,8 @@ struct Inner {
     kept_until: SharedMoment,
     /// Whether the next call of this process begins behind the releases of a drop.
     keeps_others_back: bool,
+    /// What is sent in place of each release: it gives the keys back to whom they are from.
+    key_back: Option<Request>,
 }
 
 impl Claim {
@@ -79,6 +81,7 @@ impl Claim {
             ttl: AtomicU64::new(nanos(ttl)),
             kept_until: SharedMoment::default(),
             keeps_others_back: true,
+            key_back: None,
         };
         Self(Box::new(Slot(Some(inner))))
     }
@@ -94,13 +97,9 @@ impl Claim {
         }
     }
 
-    /// Gives up the right to the keys, which stay as they are: somebody else has it.
-    pub(crate) fn hand_over(mut self) {
-        self.0.0 = None;
-    }
-
-    /// Does as [`hand_over`](Self::hand_over), but for keys that nodes may yet make: those that had none, and have not answered.
-    pub(crate) fn hand_over_granted(self) {
+    /// Gives up the right to the keys, which stay as they are, because somebody else has it. Keys that nodes may yet make are
+    /// released: those of nodes that had none, and have not answered.
+    pub(crate) fn hand_over(self) {
         self.footprint().keep_possible();
         // Releases what is left.
         drop(self);
@@ -110,6 +109,13 @@ impl Claim {
     pub(crate) fn set_token(&mut self, token: Token) {
         if let Some(inner) = &mut self.0.0 {
             inner.token = token;
+        }
+    }
+
+    /// Has `key_back` sent in place of each release, or releases again.
+    pub(crate) fn set_key_back(&mut self, key_back: Option<Request>) {
+        if let Some(inner) = &mut self.0.0 {
+            inner.key_back = key_back;
         }
     }
 
@@ -169,7 +175,7 @@ impl Claim {
             if let (Some((_, label)), Action::Release { granted, .. }) = (held, &mut action) {
                 *granted = trace.granted().map(|fence| (fence, Arc::clone(label)));
             }
-            let release = self.request(action);
+            let release = inner.key_back.clone().unwrap_or_else(|| self.request(action));
             match Route::from(trace) {
                 Route::Nowhere => continue,
                 Route::Anywhere => round.ask(node, release, None),
@@ -190,7 +196,7 @@ impl Claim {
         released(&inner.footprint, node, answer, sent)
     }
 
-    /// Deletes the keys of a lost attempt over the caller's connections. Waits for all responsive nodes, so that no
+    /// Deletes the keys of a lost attempt over the caller's connections, or gives them back. Waits for all responsive nodes, so that no
     /// request of the attempt stays unwritten, until `end` at most. Returns the nodes that deleted a key, which are free
     /// now. Cancel safe: missing releases become pending.
     pub(crate) async fn release_all_now(mut self, connections: &Arc<Connections>, end: Moment) -> NodeMask {
@@ -209,7 +215,9 @@ impl Claim {
         }
         // Dropping the claim queues the missing releases now, and the background waits for the answers.
         drop(round);
-        self.keep_nobody_back();
+        if self.inner().key_back.is_none() {
+            self.keep_nobody_back();
+        }
         drop(self);
         // The caller may not drive its connections again: lets them write what was queued.
         tokio::task::yield_now().await;
@@ -260,7 +268,7 @@ impl From<Trace> for Route {
 /// Records a node's answer to a release, which stays pending while the footprint marks the node.
 fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>, sent: Delivery) -> KeyVote {
     let vote = match answer {
-        Ok(Reply::Deleted { .. }) => KeyVote::Ours,
+        Ok(reply) if reply.has_given_up() => KeyVote::Ours,
         // The create may still arrive: whether the lock was there, or will be, is unknown.
         Ok(Reply::Absent) if sent == Delivery::OutOfOrder => return KeyVote::Failed,
         // The first release deleted it.
@@ -281,7 +289,7 @@ fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>,
     };
     if !may_come_yet {
         footprint.clear(node);
-    } else if matches!(answer, Ok(Reply::Deleted { .. })) {
+    } else if answer.as_ref().is_ok_and(Reply::has_given_up) {
         footprint.deleted(node);
     }
     vote
@@ -301,10 +309,19 @@ impl Drop for Slot {
         }
         let (ttl, kept_until) = (inner.ttl(), inner.kept_until());
         let leaving = inner.keeps_others_back.then(|| inner.listed.waiters.leave(&inner.keys));
-        let Inner { process, listed, keys, token, node_timeout, .. } = inner;
+        let Inner { process, listed, keys, token, node_timeout, key_back, .. } = inner;
         let set = listed.of_key(&keys.lock).into_owned();
-        let account =
-            Account { environment: process.environment(), set, listed, keys, token, node_timeout, ttl, kept_until };
+        let account = Account {
+            environment: process.environment(),
+            set,
+            listed,
+            keys,
+            token,
+            node_timeout,
+            ttl,
+            kept_until,
+            key_back,
+        };
         let queued = |(node, trace)| match Route::from(trace) {
             Route::Nowhere => None,
             Route::Anywhere => Some((node, None)),

@@ -48,7 +48,7 @@ impl Detaching {
     /// Returns the text, with which the lock is its user's.
     #[must_use]
     pub fn into_text(self) -> String {
-        self.claim.hand_over_granted();
+        self.claim.hand_over();
         self.text.0
     }
 }

@@ -1,4 +1,5 @@
-//! Pending releases: unanswered releases that the background retries until a node reports the outcome.
+//! Pending releases: unanswered releases that the background retries until a node reports the outcome. One that gives a
+//! key back to whom it is from is retried in the same way.
 //!
 //! Each node of a set has a *ledger* of them. While a ledger is not empty, one task, its *payer*, sends what is ready
 //! over the background's own connection. So thousands of new pending releases cost one task and one timer, and one task
@@ -113,10 +114,15 @@ pub(crate) struct Account {
     pub(crate) ttl: Duration,
     /// Until when the lock is nobody's, if it has a least time.
     pub(crate) kept_until: Option<Moment>,
+    /// What is sent in place of a release: it gives the keys back to whom they are from.
+    pub(crate) key_back: Option<Request>,
 }
 
 impl Account {
     fn release(&self) -> Request {
+        if let Some(key_back) = &self.key_back {
+            return key_back.clone();
+        }
         let rest = self.kept_until.map(|until| until.since(self.environment.clock.now()));
         Request { keys: Arc::clone(&self.keys), token: self.token, action: Action::give_up(&self.keys, true, rest) }
     }
@@ -713,7 +719,7 @@ impl Payer {
         // The next call need not wait for a create that comes later than this, if it ever does.
         pending.part = None;
         // Absent is final, unless a create may still be on its way over another connection.
-        if matches!(reply, Reply::Deleted { .. }) {
+        if reply.has_given_up() {
             pending.keys = pending.keys.saturating_sub(1);
         }
         if pending.keys > 0 && !pending.is_done(&self.connections, &mut Context::from_waker(idle_waker())) {
@@ -806,6 +812,7 @@ mod tests {
             node_timeout: TTL / 4,
             ttl: TTL,
             kept_until: None,
+            key_back: None,
         };
         let (count, until) = (account.count(0), now().after(TTL));
         PendingRelease {

@@ -329,6 +329,11 @@ impl Reply {
     /// The answer to a peek at a free lock.
     pub(crate) const FREE: Self = Self::Seen { state: KeyState::Free, waiting: None };
 
+    /// Whether the node had a key of this token until a release, or until it was given back by a re-key.
+    pub(crate) fn has_given_up(&self) -> bool {
+        matches!(self, Self::Deleted { .. } | Self::Extended | Self::Ahead(_))
+    }
+
     /// Returns whether the lock key changed or lives longer, so that its earlier readers are notified.
     pub(crate) fn changes(&self) -> bool {
         matches!(

@@ -510,3 +510,24 @@ async fn an_attached_lock_is_put_on_a_node_that_the_attach_did_not_reach() {
     guard.release().await.unwrap();
     eventually("no node has it", || servers.iter().all(|server| text(server).is_none()));
 }
+
+/// It has given the key another token, and nobody could tell it to give that back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_can_be_attached_again_after_its_node_was_away() {
+    let servers = cluster(1);
+    let proxy = Proxy::to(&servers[0]);
+    let redlock = Redlock::new(proxy.url()).unwrap();
+    let held = redlock.lock("foo").ttl(Duration::from_secs(60)).await.unwrap();
+    let detached = held.detach().await.unwrap();
+    let before = text(&servers[0]);
+    proxy.hold_replies();
+    let attaching = tokio::spawn(redlock.attach(detached.as_str()).timeout(Duration::ZERO).into_future());
+    eventually("it has another token", || text(&servers[0]) != before);
+    proxy.refuse(true);
+    proxy.reset();
+    assert_eq!(attaching.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
+    proxy.let_go();
+    proxy.refuse(false);
+    let attached = redlock.attach(detached.as_str()).timeout(Duration::from_secs(5)).acquire().await;
+    attached.unwrap().release().await.unwrap();
+}

@@ -11,6 +11,9 @@ use crate::hold::Holding;
 /// Less is too short for both calls.
 const LEAST_LEFT: Duration = Duration::from_secs(1);
 
+/// How often the same text is tried.
+const TRIES: usize = 3;
+
 impl Holding {
     /// Detaches the lock and attaches it again. Returns `None` if it is over by that.
     pub(crate) async fn hand_over(mut self, task: &mut Task) -> Option<Self> {
@@ -34,27 +37,35 @@ impl Holding {
         };
         let longest = u64::try_from(left.as_millis() / 4).unwrap_or(0);
         task.pen.world.sleep(task.dice.millis(0, longest)).await;
-        task.pen.begins("attaches");
-        let (client, invoke_ns, mut patience) = (task.client(), task.pen.now_ns(), task.patience_mostly());
-        // Whoever holds it for the judge has it no longer than that.
-        patience.time = patience.time.min(Duration::from_nanos(until_ns.saturating_sub(invoke_ns)));
-        let attached = client.attach(text.as_str()).no_timeout();
-        match cancelled(&task.pen.world, attached.acquire(), patience).await {
-            Some(Ok(guard)) => {
-                if (guard.fence(), guard.slot()) != (self.tenure.fence, self.tenure.slot) {
-                    task.pen.flaw(&format!("fence {} and slot {:?} were attached", guard.fence(), guard.slot()));
+        let client = task.client();
+        for _ in 0..TRIES {
+            task.pen.begins("attaches");
+            let (invoke_ns, mut patience) = (task.pen.now_ns(), task.patience_mostly());
+            // Whoever holds it for the judge has it no longer than that.
+            patience.time = patience.time.min(Duration::from_nanos(until_ns.saturating_sub(invoke_ns)));
+            let attached = client.attach(text.as_str()).timeout(task.dice.millis(0, 1_000));
+            match cancelled(&task.pen.world, attached.acquire(), patience).await {
+                Some(Ok(guard)) => {
+                    if (guard.fence(), guard.slot()) != (self.tenure.fence, self.tenure.slot) {
+                        task.pen.flaw(&format!("fence {} and slot {:?} were attached", guard.fence(), guard.slot()));
+                    }
+                    self.tenure.attach();
+                    self.guard = guard;
+                    self.look(task);
+                    return Some(self);
                 }
-                self.tenure.attach();
-                self.guard = guard;
-                self.look(task);
-                Some(self)
+                Some(Err(error)) if error.kind() == ErrorKind::Unavailable => task.pen.note(&error.to_string()),
+                Some(Err(error)) if error.kind() == ErrorKind::Lost => {
+                    self.told_lost(task, &error);
+                    self.tenure.lost(error.reason());
+                    return None;
+                }
+                Some(Err(error)) => task.pen.flaw(&format!("attach failed with {error}")),
+                // What it has won is released.
+                None => return None,
             }
-            Some(Err(error)) => {
-                self.not_attached(task, &error);
-                None
-            }
-            None => None,
         }
+        None
     }
 
     /// The lock is held as before, lost, or released.
@@ -71,17 +82,6 @@ impl Holding {
             }
         }
         self.guard.is_held().then_some(self)
-    }
-
-    fn not_attached(&mut self, task: &Task, error: &Error) {
-        match error.kind() {
-            ErrorKind::Unavailable => task.pen.note(&error.to_string()),
-            ErrorKind::Lost => {
-                self.told_lost(task, error);
-                self.tenure.lost(error.reason());
-            }
-            _ => task.pen.flaw(&format!("attach failed with {error}")),
-        }
     }
 }
 
