@@ -104,10 +104,11 @@ impl Attachment {
             }
             KeyVerdict::Carried | KeyVerdict::Open | KeyVerdict::Unknown => return Try::Unknown(ballots),
         }
-        let claim = self.take_claim().expect("it was there");
+        let mut claim = self.take_claim().expect("it was there");
         let unsent = round.drain_in_background((), |(), _, _, _| {});
         let failed = (0..nodes).filter(|node| ballots.votes()[*node] == KeyVote::Failed);
         let missed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(unsent, NodeMask::with);
+        claim.set_former(self.detached.token, missed);
         Try::Won(Box::new(Won {
             fence: self.detached.fence,
             level: self.detached.level,

@@ -7,6 +7,8 @@
 //! - every other release, and every unanswered one, becomes *pending* (`pending_releases`). The background sends it on
 //!   its own connection, in order, until a reply is final or one ttl has passed.
 //!
+//! Where the attach of a lock did not reach a node, the key of the former token is deleted there, too.
+//!
 //! The next call of this process for the name begins behind these releases, which may be on their way over another
 //! connection ([`Leaving`](crate::process::waiters::Leaving)).
 //!
@@ -60,6 +62,8 @@ struct Inner {
     keeps_others_back: bool,
     /// What is sent in place of each release: it gives the keys back to whom they are from.
     key_back: Option<Request>,
+    /// The token from which the lock was attached, and the nodes that may still have its key.
+    former: (Token, NodeMask),
 }
 
 impl Claim {
@@ -82,6 +86,7 @@ impl Claim {
             kept_until: SharedMoment::default(),
             keeps_others_back: true,
             key_back: None,
+            former: (token, NodeMask::NONE),
         };
         Self(Box::new(Slot(Some(inner))))
     }
@@ -116,6 +121,13 @@ impl Claim {
     pub(crate) fn set_key_back(&mut self, key_back: Option<Request>) {
         if let Some(inner) = &mut self.0.0 {
             inner.key_back = key_back;
+        }
+    }
+
+    /// Has the keys of `former` released too, on those of `nodes` where this token has none by then.
+    pub(crate) fn set_former(&mut self, former: Token, nodes: NodeMask) {
+        if let Some(inner) = &mut self.0.0 {
+            inner.former = (former, nodes);
         }
     }
 
@@ -230,7 +242,7 @@ impl Claim {
     pub(crate) fn finish_in_background(mut self, round: Round) {
         self.keep_nobody_back();
         let inner = self.inner();
-        if round.is_idle() && inner.footprint.is_clear() {
+        if round.is_idle() && inner.footprint.is_clear() && inner.former.1.is_empty() {
             // Drop has no work left, so it need not check for a fork.
             self.0.0 = None;
             return;
@@ -304,7 +316,10 @@ impl Drop for Slot {
             return;
         }
         let traces = inner.footprint.all();
-        if traces.iter().all(|trace| matches!(trace, Trace::Nothing)) {
+        let (former, missed) = inner.former;
+        let is_nothing = |(node, trace): &(usize, &Trace)| matches!(trace, Trace::Nothing) && missed.contains(*node);
+        let of_former: Vec<_> = traces.iter().enumerate().filter(is_nothing).map(|(node, _)| (node, None)).collect();
+        if of_former.is_empty() && traces.iter().all(|trace| matches!(trace, Trace::Nothing)) {
             return;
         }
         let (ttl, kept_until) = (inner.ttl(), inner.kept_until());
@@ -328,6 +343,9 @@ impl Drop for Slot {
             Route::Behind(create, over_key) => Some((node, Some((account.queue(create), over_key)))),
         };
         let releases = traces.into_iter().enumerate().filter_map(queued).collect();
+        if !of_former.is_empty() {
+            Account { token: former, ..account.clone() }.add_pending(of_former, None);
+        }
         account.add_pending(releases, leaving);
     }
 }

@@ -495,6 +495,15 @@ async fn a_detach_that_is_given_up_leaves_the_ttl_of_renewals() {
 /// That node has the key of the former holder until then.
 #[tokio::test]
 async fn an_attached_lock_is_put_on_a_node_that_the_attach_did_not_reach() {
+    attached_without_a_node(false).await;
+}
+
+#[tokio::test]
+async fn a_release_reaches_a_node_that_the_attach_did_not_reach() {
+    attached_without_a_node(true).await;
+}
+
+async fn attached_without_a_node(is_released_first: bool) {
     let servers = cluster(3);
     let proxy = Proxy::to(&servers[2]);
     let held = client(&servers).lock("foo").ttl(Duration::from_secs(60)).await.unwrap();
@@ -505,9 +514,14 @@ async fn an_attached_lock_is_put_on_a_node_that_the_attach_did_not_reach() {
     let urls = [servers[0].url(), servers[1].url(), proxy.url()];
     let guard = Redlock::new(urls).unwrap().attach(detached.as_str()).await.unwrap();
     assert_eq!(text(&servers[2]), granted);
-    proxy.refuse(false);
-    eventually("it has the fresh token", || text(&servers[2]) == text(&servers[0]));
-    guard.release().await.unwrap();
+    if is_released_first {
+        guard.release().await.unwrap();
+        proxy.refuse(false);
+    } else {
+        proxy.refuse(false);
+        eventually("it has the fresh token", || text(&servers[2]) == text(&servers[0]));
+        guard.release().await.unwrap();
+    }
     eventually("no node has it", || servers.iter().all(|server| text(server).is_none()));
 }
 
