@@ -303,7 +303,7 @@ class Lock(OnlyAsyncWith, _calls.Watched):
     ) -> None:
         body, self._body = self._body, None
         loss = body.end(kind) if body is not None else None
-        if kind is GeneratorExit and not _may_wait():
+        if kind is not None and not _may_wait():
             _calls.abandon(self)
             return
         watch, told_in = self._watch, self._queue
@@ -431,7 +431,7 @@ def _call(callback: Callable[[LockLost], object], error: LockLost) -> None:
 
 
 def _may_wait() -> bool:
-    """Whether a task closes the body and can wait. The garbage collector cannot."""
+    """Whether a task ends the body and can wait. The garbage collector cannot, nor can a forked child."""
     try:
         return asyncio.current_task() is not None
     except RuntimeError:

@@ -48,6 +48,25 @@ if pid == 0:
     assert not server.has(name)
 
 
+def test_a_child_that_exits_in_a_block_of_asyncio(output: Output, server: Server, name: str) -> None:
+    program = """
+import asyncio, os, sys
+from redlock import asyncio as aio
+
+async def main():
+    async with aio.Redlock(urls).lock(name) as lock:
+        pid = os.fork()
+        if pid == 0:
+            sys.exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+        await lock.extend()
+
+asyncio.run(main())
+"""
+    assert output(program) == ""
+    assert not server.has(name)
+
+
 def test_a_child_that_drops_a_client_leaves_the_parents_connections(start: Start, server: Server, name: str) -> None:
     def connections() -> set[bytes]:
         lines = bytes(server.command("CLIENT", "LIST")).splitlines()
