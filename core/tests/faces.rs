@@ -116,6 +116,7 @@ fn blocking_cycle(redlock: &blocking::Redlock) {
     assert!(guard.wait_lost(Duration::from_millis(10)).is_none());
     guard.release().unwrap();
     assert!(redlock.lock("foo").run(blocking::Guard::is_held).unwrap());
+    redlock.lock("foo").try_run(blocking::Guard::check).unwrap();
 }
 
 /// How many clients the server has beside those that ask. Servers before 7.0 do not name the subcommand.
