@@ -4,10 +4,9 @@
 //! that can be reached, the nearest ones first: it says how many there are, or shows the shortest way to a bad one.
 //!
 //! [`setnx`] is the protocol of the values that say when a lock ends. [`fencing`] is that of the library. [`semaphore`] is
-//! how the library makes several permits of it, and [`counter`] is how that cannot be done. [`sharing`] is how long owners
-//! share a lock on one node, and [`release`] is how a lock is released there without a script.
+//! how the library makes several permits of it. [`sharing`] is how long owners share a lock on one node, and [`release`] is
+//! how a lock is released there without a script.
 
-pub mod counter;
 pub mod fencing;
 pub mod release;
 mod search;

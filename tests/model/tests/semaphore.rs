@@ -1,6 +1,5 @@
-//! Several permits: as locks of their own, and as numbers that each node counts for itself.
+//! Several permits, as locks of their own.
 
-use redlock_model::counter::Counter;
 use redlock_model::search;
 use redlock_model::semaphore::Semaphore;
 
@@ -33,29 +32,4 @@ fn what_a_client_keeps_that_goes_on_is_in_the_way_of_everybody() {
             "B: goes on",
         ]
     );
-}
-
-/// No node counts more than two.
-#[test]
-fn a_majority_that_counts_gives_three_clients_two_permits() {
-    let way = search(&Counter { permits: 2, clients: 3 }, |state| state.holders() <= 2).expect_err("a third one");
-    assert_eq!(
-        way.lines().collect::<Vec<_>>(),
-        [
-            "A: node 1 counts it",
-            "A: node 2 counts it",
-            "A: has a permit",
-            "B: node 1 counts it",
-            "B: node 3 counts it",
-            "B: has a permit",
-            "C: node 2 counts it",
-            "C: node 3 counts it",
-            "C: has a permit",
-        ]
-    );
-}
-
-#[test]
-fn one_permit_can_be_counted() {
-    assert!(search(&Counter { permits: 1, clients: 4 }, |state| state.holders() <= 1).is_ok());
 }
