@@ -167,7 +167,7 @@ $(NODE): $(ADDON) $(MODULES) tests/setup/addon.mjs $(wildcard node/tsconfig*.jso
 	@touch $@
 
 # It is a preset of chaos.
-demo: ## try: Watch Rust, Python and Node fight for one lock while nodes freeze and die (two minutes to build, then 20 s; ARGS=--cluster)
+demo: ## try: Watch Rust, Python and Node fight for one lock while nodes freeze and die (two minutes to build, then 20 s)
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(SHOW) setup

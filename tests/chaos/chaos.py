@@ -23,7 +23,6 @@ from rich.console import Console
 from chaos import demo, holds, live, outcome, screen
 from chaos.arena import HANDS, ROLES, Arena, ArenaError
 from chaos.cluster import Cluster
-from chaos.cluster_demo import ClusterDemo
 from chaos.demo import Demo
 from chaos.nodes import Nodes
 from chaos.planted import PLANTED
@@ -41,9 +40,6 @@ INTERRUPTED = 130
 ARENAS: dict[str, type[Arena]] = {"nodes": Nodes, "cluster": Cluster, "sentinel": Sentinel}
 """The kinds of arena, by name."""
 
-DEMOS: dict[str, type[Demo]] = {"nodes": Demo, "cluster": ClusterDemo}
-"""The demos, by the kind of arena."""
-
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -54,7 +50,7 @@ def main() -> int:
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
     plan = ARENAS[args.arena].plan
-    scheduled = [DEMOS[args.arena].plot] if args.demo else epochs(plan, args.seed, count(plan, args.seconds))
+    scheduled = [demo.EPOCH] if args.demo else epochs(plan, args.seed, count(plan, args.seconds))
     if args.schedule:
         for epoch in scheduled:
             console.print(f"epoch {epoch.number + 1}, {epoch.of}", highlight=False)
@@ -67,7 +63,7 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     for old in args.out.glob("epoch-*.jsonl"):
         old.unlink()
-    kind, roles, hands = (DEMOS[args.arena], demo.CREW, 1) if args.demo else (Run, ROLES, args.hands)
+    kind, roles, hands = (Demo, demo.CREW, 1) if args.demo else (Run, ROLES, args.hands)
     try:
         with ARENAS[args.arena](args.programs, args.seed, args.fault, roles, hands) as arena:
             checker = args.programs / "redlock-history"
@@ -130,7 +126,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, help="where the picture and the history go (target/chaos or target/demo)")
     args = parser.parse_args()
-    if args.demo and args.arena not in DEMOS:
+    if args.demo and args.arena != "nodes":
         parser.error(f"the demo is not played with --arena {args.arena}")
     if args.fault and args.arena not in PLANTED[args.fault].arenas:
         parser.error(f"the fault {args.fault!r} cannot be planted with --arena {args.arena}")

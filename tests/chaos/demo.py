@@ -29,6 +29,9 @@ CREW = (*ROLES[:5], ROLES[7])
 NAME = "demo"
 """The lock that they fight for."""
 
+PLACE = f"{NODES} servers"
+"""What it is on."""
+
 KEEPER = 0
 """The worker that holds the lock while a node crashes."""
 
@@ -90,13 +93,7 @@ class Demo(Run):
     _read: int = 0
     """How many events were read."""
 
-    place: ClassVar[str] = f"{NODES} servers"
-    """What the lock is on."""
-    title: ClassVar[str] = f"one lock on {place}"
-    plot: ClassVar[Epoch] = EPOCH
-    words: ClassVar[Mapping[Kind, tuple[str, str]]] = WORDS
-    shown: ClassVar[str] = SHOWN
-    not_shown: ClassVar[str] = NOT_SHOWN
+    title: ClassVar[str] = f"one lock on {PLACE}"
     shapes: ClassVar[Mapping[str, int]] = {"one": 1}
     ways: ClassVar[Mapping[str, int]] = {"busy": 4, "block": 1}
 
@@ -116,7 +113,7 @@ class Demo(Run):
 
     def describe(self, trouble: Trouble) -> str:
         """The beginning of a trouble in words."""
-        return f"{self.named(trouble.lane)} {self.words[trouble.kind][0]}"
+        return f"{self.named(trouble.lane)} {WORDS[trouble.kind][0]}"
 
     def named(self, lane: str) -> str:
         """The subject of a lane, with its language if it is a worker."""
@@ -126,7 +123,7 @@ class Demo(Run):
     def introduce(self, console: Console) -> None:
         """Prints which workers fight for the lock, and on what."""
         workers = ", ".join(f"{lane} ({role.language} {role.face})" for lane, role in self.lanes.items() if role)
-        place, count = f"{self.place} ({self.arena.programs})", len(self.arena.roles)
+        place, count = f"{PLACE} ({self.arena.programs})", len(self.arena.roles)
         console.print(f"One lock on {place}, fought for by {count} processes:")
         console.print(f"{workers}\n", highlight=False)
 
@@ -162,13 +159,16 @@ class Demo(Run):
         """The result of a node's crash while a worker held the lock."""
         if not outlived(hold, done):
             return f"happened under {self.named(hold.lane)}, whose lock was {hold.end or 'kept'}"
-        return f"came back empty under {self.named(hold.lane)}, which {renewals(hold)}"
+        held = f"held the lock for {hold.held_s:.1f} s, renewed {number_of(hold.renewed, 'time')}"
+        return f"came back empty under {self.named(hold.lane)}, which {held}"
 
     def _followed(self, holds: Sequence[Hold], done: Done, hold: Hold) -> str:
         """The result of what was done to a holder."""
-        had_it = self.had_next(holds, done, hold)
-        if not had_it:
+        later = [other for other in holds if other.fence > hold.fence]
+        if not later:
             return "no worker had the lock afterwards"
+        follower = min(later, key=lambda other: other.fence)
+        had_it = f"{self.named(follower.lane)} had it {(follower.since_ns - done.from_ns) / 1e9:.1f} s later"
         if done.trouble.kind is KILL:
             return f"{had_it}, {TTL_S:g} s being the ttl"
         told = {"lost": "was told that it was lost", "left": "learnt of the loss at its release"}.get(
@@ -180,14 +180,6 @@ class Demo(Run):
         elif any(at_ns > hold.valid_until_ns for at_ns in hold.accesses_ns):
             wrote = "wrote all the same, and the store took it"
         return f"{had_it}; it woke up, {told} and {wrote}"
-
-    def had_next(self, holds: Sequence[Hold], done: Done, hold: Hold) -> str:
-        """Says who had the lock after a hold; nothing if no worker did."""
-        later = [other for other in holds if other.fence > hold.fence]
-        if not later:
-            return ""
-        follower = min(later, key=lambda other: other.fence)
-        return f"{self.named(follower.lane)} had it {(follower.since_ns - done.from_ns) / 1e9:.1f} s later"
 
     def _listen(self) -> None:
         """Hears, and notes what each language logs about the last trouble that had begun by then, once."""
@@ -224,13 +216,10 @@ class Demo(Run):
         self._go_through(trouble)
         self._reached(lambda: not _held_ns(worker), f"{worker.name} did not end its hold")
         if self.tally.losses.total() > losses:
-            self._note_loss(worker)
+            self.note(now_ns(), f"{self.named(worker.lane)} is told that its lock is lost")
         late = f"the late write of {self.named(worker.lane)}"
         if trouble.kind is STOP and self._reached(lambda: self.tally.refused > refused, f"{late} was not refused"):
             self.note(now_ns(), f"the store refuses {late}: it has seen a larger fence")
-
-    def _note_loss(self, worker: Worker) -> None:
-        self.note(now_ns(), f"{self.named(worker.lane)} is told that its lock is lost")
 
     def _go_through(self, trouble: Trouble) -> None:
         from_ns, acquired = now_ns(), self.tally.acquired.total()
@@ -242,7 +231,7 @@ class Demo(Run):
             self.note(now_ns(), f"the lock is acquired again {(now_ns() - from_ns) / 1e9:.1f} s later")
         self._wait_until(from_ns + round(trouble.lasts_s * 1e9))
         self._end(trouble)
-        self.note(now_ns(), f"{self.named(trouble.lane)} {self.words[trouble.kind][1]}")
+        self.note(now_ns(), f"{self.named(trouble.lane)} {WORDS[trouble.kind][1]}")
 
     def _reached(self, state: Callable[[], bool], otherwise: str) -> bool:
         reached = self._wait(state)
@@ -262,11 +251,6 @@ def outlived(hold: Hold, done: Done) -> bool:
     return hold.end == "released" and hold.over_ns >= done.to_ns
 
 
-def renewals(hold: Hold) -> str:
-    """Says for how long a lock was held."""
-    return f"held the lock for {hold.held_s:.1f} s, renewed {number_of(hold.renewed, 'time')}"
-
-
 def _held_ns(worker: Worker) -> int:
     """For how long a worker has held the lock; 0 if it does not."""
     acquire = worker.holding.get(f"{worker.name}/0")
@@ -275,7 +259,7 @@ def _held_ns(worker: Worker) -> int:
 
 def write(console: Console, run: Demo, holds: Sequence[Hold], files: Sequence[Path]) -> bool:
     """Prints the report; `True` if every promise held."""
-    notes = {"shown": run.shown, "not shown": run.not_shown}
+    notes = {"shown": SHOWN, "not shown": NOT_SHOWN}
     if unavailable := [said for said in run.tally.said if ": unavailable: " in said]:
         # A slow machine alone can cause them.
         notes["allowed"] = "\n".join(unavailable)
@@ -283,7 +267,7 @@ def write(console: Console, run: Demo, holds: Sequence[Hold], files: Sequence[Pa
 
 
 def _acquisitions(run: Demo, holds: Sequence[Hold]) -> Table:
-    what = f"{len(run.arena.roles)} processes, one lock on {run.place}, {run.seconds(run.end_ns):.1f} s"
+    what = f"{len(run.arena.roles)} processes, one lock on {PLACE}, {run.seconds(run.end_ns):.1f} s"
     table = tabled(what, "", ">acquisitions", ">mean hold", ">longest", ">mean wait", ">longest")
     lanes = run.lanes
     for language in LANGUAGES:

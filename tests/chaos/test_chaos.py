@@ -28,6 +28,7 @@ from chaos.played import played, seeds
 from chaos.run import POOLS, SHAPES, TAGGED, Done, Run
 from chaos.schedule import CREW, EPOCH_S, TTL_S, Kind, Trouble, count, epochs, kinds
 from chaos.tally import LANGUAGES, TICK_NS, EpochHistory, Holder, Tally
+from chaos.troubles import Takeover
 from chaos.ways import ALTERED
 from support.process import python
 from support.servers import LIMIT_S
@@ -320,13 +321,14 @@ def test_the_live_view_fits_a_small_terminal(run: Run) -> None:
         holder = Holder(f"python-{i}.1/3", "Python", 1795298549083253, run.start_ns, run.end_ns)
         run.tally.holders[f"1-cool-{i}"] = holder
         run.note(run.start_ns, f"node {i}: freeze for 1.0 s")
+    run.takeovers.append(Takeover(run.end_ns - 2 * TICK_NS, "node 3"))
     console = Console(file=io.StringIO(), width=80)
     console.print(screen.screen(run, run.end_ns))
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert len(lines) < 26
     assert max(map(len, lines)) <= 80
-    for word in ("python-19.1/3", "node 2: freeze", "view C", f"worker {CREW}, Node async", "‖"):
+    for word in ("python-19.1/3", "node 2: freeze", "view C", f"worker {CREW}, Node async", "‖", "▲"):
         assert any(word in line for line in lines), word
 
 
@@ -334,8 +336,10 @@ def test_the_picture_names_every_lane(run: Run, tmp_path: Path) -> None:
     from chaos import picture  # noqa: PLC0415 - its library takes a second to load
 
     file = tmp_path / "chaos.svg"
+    run.takeovers.append(Takeover(run.start_ns, "node 3"))
     picture.draw(run, file)
     text = file.read_text()
+    assert "<!-- a replica took over" in text
     for word in ("node 5", "view A", f"worker {CREW}, Node async", "data epoch", "Rust", "acquisitions a second"):
         assert f"<!-- {word} -->" in text
 

@@ -9,7 +9,6 @@ import os
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -80,10 +79,10 @@ HISTORY = (
 each language is frozen."""
 
 
-def held(folder: Path, *more: str, of: Sequence[str] = HISTORY) -> list[Hold]:
+def held(folder: Path, *more: str) -> list[Hold]:
     """The holds of a canned run."""
     file = folder / "history.jsonl"
-    file.write_text("".join([*of, *more]))
+    file.write_text("".join([*HISTORY, *more]))
     return holds.read(file)
 
 
@@ -107,17 +106,12 @@ def never_began(folder: Path) -> Demo:
     return Demo(arena=Nodes(folder, 1, None, CREW, 1), checker=folder, out=folder, scheduled=[EPOCH])
 
 
-def text_of(show: Callable[[Console], object], width: int = 110) -> str:
-    """The output without a terminal."""
-    console = Console(file=io.StringIO(), width=width)
-    show(console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
 def report(run: Demo, of: list[Hold]) -> str:
     """The report without a terminal."""
-    return text_of(lambda console: demo.write(console, run, of, [Path("timeline.svg")]))
+    console = Console(file=io.StringIO(), width=110)
+    demo.write(console, run, of, [Path("timeline.svg")])
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
 
 
 def test_troubles_leave_a_quorum_and_come_one_after_the_other() -> None:
@@ -241,9 +235,9 @@ def test_a_terminal_shows_lanes_and_keeps_the_events(run: Demo) -> None:
     assert text.rstrip().endswith("worker 6 (Node) is killed while it holds the lock")
 
 
-def play(out: Path, *given: str) -> tuple[int, str]:
+def play(out: Path) -> tuple[int, str]:
     """Plays the demo without a terminal; returns its exit status and output, after it has left nothing behind."""
-    command = [*python("chaos.chaos"), "--demo", "--out", str(out), *given]
+    command = [*python("chaos.chaos"), "--demo", "--out", str(out)]
     with tempfile.TemporaryDirectory() as temporary:
         env = os.environ | {"TMPDIR": temporary}
         with subprocess.Popen(

@@ -51,11 +51,6 @@ def slot(key: str) -> int:
     return crc % _SLOTS
 
 
-def first_shard(key: str, primaries: int) -> int:
-    """The shard that has the slot of a key in a new cluster."""
-    return next(shard for shard in range(primaries) if slot(key) < _first_slot(shard + 1, primaries))
-
-
 def _first_slot(shard: int, primaries: int) -> int:
     return shard * _SLOTS // primaries
 
