@@ -43,7 +43,6 @@ FEWEST_COMMANDS: Reasons = {
 GROUP: Reasons = {
     "several nodes": [
         "test_clock.py::test_clock_of_a_minority_jumps",
-        "test_data_loss.py::test_minority_that_has_lost_a_lock_gets_it_back",
         "test_diagnose.py::test_nodes_of_every_kind",
         "test_hang.py::test_late_grant_of_a_released_lock_is_taken_back",
         "test_quorum.py",
@@ -74,7 +73,6 @@ GROUP: Reasons = {
         "test_setnx.py::test_one_of_two_takes_over",
         "test_setnx.py::test_release_is_not_repeated",
         "test_setnx.py::test_release_that_arrives_late_leaves_the_next_holder_alone",
-        "test_setnx.py::test_setnx_and_expire_leave_a_lock_for_ever",
         "test_waiting.py::test_many_waiters_that_run_out_of_time_blame_no_node",
     ],
 }

@@ -25,7 +25,6 @@ DRIFT_MS = TTL_MS / 100 + 2
 NODE_TIMEOUT_MS = 100
 SLOW_MS = 1000
 """Much longer than a release waits for a node."""
-MANY = 100
 SECRET = "the token of another library"
 CANCELLED = 60
 
@@ -208,26 +207,6 @@ def test_two_objects_on_one_name(drivers: Drivers, nodes: Cluster, face: str, na
         fences.append(call.result()["fence"])
         lock.release()
     assert fences == sorted(set(fences))
-
-
-@every_face
-def test_many_names_at_once(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    """They are independent of each other, and of a name that a call waits for."""
-    client = drivers.start(face).client(nodes.urls)
-    holder, waiter = client.lock(name), client.lock(name)
-    holder.acquire()
-    waiting = waiter.start_acquire()
-    locks = [client.lock(f"{name}/{i}") for i in range(MANY)]
-    for call in [lock.start_acquire() for lock in locks]:
-        assert call.result()["acquired"]
-    for lock in locks:
-        lock.check()
-    assert waiting.pending
-    for lock in locks:
-        lock.release()
-    until(lambda: not any(nodes.has(lock.name) for lock in locks), "the last node has released the last of them")
-    holder.release()
-    waiting.result()
 
 
 @every_face

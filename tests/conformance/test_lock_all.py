@@ -19,7 +19,6 @@ from support.servers import Cluster, Server
 every_face = pytest.mark.parametrize("face", FACES)
 LONG_TTL_MS = 60_000
 """A ttl longer than any test case, so that a key that is gone was released."""
-SHORT_TTL_MS = 500
 TTL_MS = 1000
 PATIENT_MS = 5 * SLACK_MS
 """A node_timeout that nodes keep however slow the machine is."""
@@ -212,18 +211,6 @@ def test_overlapping_sets_never_deadlock(drivers: Drivers, nodes: Cluster, face:
     with ThreadPoolExecutor(len(locks)) as pool:
         fences = list(pool.map(work, locks))
     assert all(each == sorted(set(each)) for each in fences)
-
-
-@every_face
-def test_repeated_names_count_once(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    first, second, _ = several(name)
-    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
-    lock = client.lock_all([second, first, second])
-    lock.acquire()
-    assert lock.shown_names() == {"name": f"{first}, {second}", "names": [first, second]}
-    lock.extend()
-    lock.release()
-    until(lambda: free(nodes, [first, second]), "no node has a key")
 
 
 @every_face
@@ -441,19 +428,6 @@ def test_a_key_of_another_type_is_another_owners(drivers: Drivers, nodes: Cluste
     assert (lost.value.code, lost.value.reason) == ("lost", "taken")
     until(lambda: free(nodes, names[:2]), "its own keys are released")
     assert all(server.command("LLEN", names[2]) == 1 for server in nodes)
-
-
-@every_face
-def test_the_most_names(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    names = [f"{{{name}}}/{number:02}" for number in range(16)]
-    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
-    lock = client.lock_all(names)
-    fence = lock.acquire()["fence"]
-    until(lambda: held(nodes, names), "every node has granted each name")
-    lock.extend()
-    lock.release()
-    until(lambda: free(nodes, names), "no node has a key")
-    assert client.lock(names[-1]).acquire()["fence"] > fence
 
 
 @every_face

@@ -10,7 +10,7 @@ import pytest
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Lock, LockError
 from conformance.history import SLACK_MS, History
-from conformance.story import connect_to_all, several
+from conformance.story import several
 from support.clock import until
 from support.servers import Cluster
 
@@ -191,18 +191,6 @@ def test_fences_increase_though_a_minority_forgets(drivers: Drivers, own_nodes: 
 
 
 @every_face
-def test_deleted_lock_is_lost(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    """It is lost by the next renewal at the latest."""
-    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=RENEWED_TTL_MS)
-    lock.acquire()
-    for server in nodes:
-        server.command("DEL", name)
-    lost = lock.start_wait_lost(limit_ms=10_000).result()["lost"]
-    assert (lost["code"], lost["reason"]) == ("lost", "deleted")
-    assert ended(lock) == "deleted"
-
-
-@every_face
 def test_extension_brings_no_deleted_key_back(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     """Another client may have had the lock in between."""
     lock = drivers.start(face).client(nodes.urls).lock(name, auto_renew=False)
@@ -226,37 +214,6 @@ def test_value_that_begins_alike_is_somebody_elses(drivers: Drivers, node: Clust
     with contextlib.suppress(LockError):
         lock.release()
     assert node[0].get(name) == other, "it has released what only begins like its own"
-
-
-@every_face
-def test_lock_that_another_has_taken_is_lost(
-    drivers: Drivers, history: History, nodes: Cluster, face: str, name: str
-) -> None:
-    """Its keys were deleted by hand, and another client took the lock before the next extension."""
-    history.rule("--no-exclusion")
-    client, others = (drivers.start(each).client(nodes.urls) for each in (face, "rust"))
-    for each in (client, others):
-        connect_to_all(each, nodes, name)
-    lock, other = client.lock(name, auto_renew=False), others.lock(name)
-
-    def on_every_node() -> bool:
-        return all(server.get(name) for server in nodes)
-
-    lock.acquire()
-    until(on_every_node, "every node has granted the lock")
-    for server in nodes:
-        server.command("DEL", name)
-    fence = other.acquire()["fence"]
-    until(on_every_node, "every node has granted it to the other")
-    assert fence > (lock.fence or 0)
-    with pytest.raises(LockError) as lost:
-        lock.extend()
-    assert (lost.value.code, lost.value.reason) == ("lost", "taken")
-    assert lock.start_wait_lost(limit_ms=10_000).result()["lost"]["reason"] == "taken"
-    assert ended(lock) == "taken"
-    other.check()
-    other.extend()
-    other.release()
 
 
 @every_face

@@ -291,21 +291,6 @@ def test_one_of_two_takes_over(drivers: Drivers, node: Cluster, face: str, name:
         assert [won, call.result()["acquired"]].count(True) == 1, "it is not one who has taken it over"
 
 
-def test_setnx_and_expire_leave_a_lock_for_ever(drivers: Drivers, node: Cluster, name: str) -> None:
-    """Older code that dies between the two commands blocks all others for good: the library sends one command."""
-    server = node[0]
-    with Proxy(server.direct) as proxy:
-        driver = drivers.start(OLDER.name)
-        client = driver.client([proxy.url])
-        client.lock(f"{name}/other", way="expire").acquire()
-        assert server.command("TTL", f"{name}/other") != -1
-        proxy.replies(HOLD)
-        client.lock(name, way="expire").start_try_acquire()
-        until(lambda: node.has(name), "it is between the two")
-        driver.kill()
-    assert server.command("TTL", name) == -1
-
-
 @pytest.mark.parametrize("moment", ["before it arrives", "before its answer"])
 @every_face
 def test_crash_in_an_acquire_leaves_no_lock_for_ever(

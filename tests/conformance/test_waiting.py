@@ -28,7 +28,6 @@ LONG_TTL_MS = 60_000
 RENEWED_TTL_MS = 4000
 """A ttl of locks that stay held on a slow machine."""
 RENEWALS = 5
-HAND_OVERS = 4
 TURNS = 100
 TURNS_LEAST = 10
 """A process that is woken too late gets one or none. A busy machine keeps a process from many of its turns."""
@@ -69,20 +68,6 @@ def wait(nodes: Cluster, lock: Lock) -> Call:
 
     until(lambda: denied() > len(nodes) // 2, "a quorum has denied it twice")
     return call
-
-
-@every_pair
-def test_release_wakes_the_waiter(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, name: str) -> None:
-    has = drivers.start(holder).client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(name)
-    has.acquire()
-    wants = drivers.start(waiter).client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(name)
-    for _ in range(HAND_OVERS):
-        waiting = wait(nodes, wants)
-        assert waiting.pending
-        with within(0):
-            has.release()
-            assert waiting.result()["acquired"]
-        has, wants = wants, has
 
 
 @every_face

@@ -1,8 +1,7 @@
 """A lock as in code older than `SET NX PX`: SETNX, GET and GETSET with whole seconds, over one connection.
 
 It stands beside the drivers, as another process, and speaks their protocol as far as such code goes: one call after the
-other, no extension and no fence. With the option `way`, a lock follows another habit of that time: `expire` is SETNX
-and then EXPIRE.
+other, no extension and no fence.
 """
 
 from __future__ import annotations
@@ -70,21 +69,6 @@ class Lock:
         return max(0.0, self.ends - time.time())
 
 
-class ExpireLock(Lock):
-    """A lock whose key the server deletes; its value does not matter."""
-
-    def attempt(self) -> bool:
-        """Tries once; false if others hold it."""
-        if not self.client.ask("SETNX", self.name, 1):
-            return False
-        self.client.ask("EXPIRE", self.name, self.ttl_s)
-        self.ends = int(time.time()) + self.ttl_s
-        return True
-
-
-LOCKS = {"getset": Lock, "expire": ExpireLock}
-
-
 def perform(kept: list[Any], request: Json) -> Json:
     """Performs a request."""
     match request["op"]:
@@ -93,10 +77,8 @@ def perform(kept: list[Any], request: Json) -> Json:
             kept.append(Connection((url.hostname, url.port) if url.hostname and url.port else Path(url.path)))
             return {"handle": len(kept) - 1}
         case "lock":
-            given = request["options"]
-            ttl_s = -(-given.get("ttl_ms", 10_000) // 1000)
-            kind = LOCKS[given.get("way", "getset")]
-            kept.append(kind(kept[request["client"]], bytes.fromhex(request["name"]), ttl_s))
+            ttl_s = -(-request["options"].get("ttl_ms", 10_000) // 1000)
+            kept.append(Lock(kept[request["client"]], bytes.fromhex(request["name"]), ttl_s))
             return {"handle": len(kept) - 1}
     lock: Lock = kept[request["lock"]]
     acquired = {}
