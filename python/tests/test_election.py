@@ -91,15 +91,6 @@ def test_the_loss_of_another_lock_is_one(election: redlock.Election, memory: Mem
     assert raised.value.name == "other"
 
 
-def test_another_exception_after_the_loss_comes_out(election: redlock.Election) -> None:
-    def lead(lock: redlock.Lock) -> NoReturn:
-        lose(lock, "taken")
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        election.run(lead)
-
-
 def test_a_loss_that_only_the_release_finds_takes_nothing_from_what_was_returned(
     election: redlock.Election, memory: MemoryServer
 ) -> None:
@@ -310,23 +301,6 @@ def undisturbed() -> bool:
     """Whether nobody asks this task to end any more."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() == 0
-
-
-async def test_a_loss_cancels_the_body_and_the_candidate_campaigns_again(aelection: aio.Election) -> None:
-    fences: list[int] = []
-
-    async def lead(lock: aio.Lock) -> str:
-        fences.append(lock.fence)
-        if len(fences) < 3:
-            asyncio.get_running_loop().call_soon(lose, lock, "taken")
-            await asyncio.sleep(LIMIT)
-        assert undisturbed()
-        return "led"
-
-    assert await aelection.run(lead) == "led"
-    assert len(set(fences)) == 3
-    assert fences == sorted(fences)
-    assert undisturbed()
 
 
 async def test_what_a_body_returns_after_the_loss_is_dropped(aelection: aio.Election) -> None:
