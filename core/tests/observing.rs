@@ -1,5 +1,4 @@
-//! What a program sees from outside: metrics, spans, and the events of the table. Metrics and subscribers belong to the
-//! process.
+//! What a program sees from outside: metrics and spans. Metrics and subscribers belong to the process.
 #![allow(clippy::disallowed_methods, reason = "a test owns its time limits and its pauses")]
 
 use std::collections::BTreeMap;
@@ -8,9 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use harness::LIMIT;
-use redlock::bindings::events::{ALL, Events};
 use redlock::testing::MemoryServer;
-use redlock::{Builder, ErrorKind, LostReason, Point, PointValue, Redlock, count_by_name, stats};
+use redlock::{ErrorKind, Point, PointValue, Redlock, count_by_name, stats};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Instrument, Subscriber, info_span};
@@ -19,12 +17,8 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, registry};
 
 fn client(server: &MemoryServer) -> Redlock {
-    builder(server).build().unwrap()
-}
-
-fn builder(server: &MemoryServer) -> Builder {
     count_by_name(1_000);
-    Redlock::builder().nodes(server.url())
+    Redlock::new(server.url()).unwrap()
 }
 
 /// The points of a metric that have these labels, among others.
@@ -66,15 +60,6 @@ async fn eventually(what: &str, mut state: impl FnMut() -> bool) {
 }
 
 const ACQUIRES: &str = "redlock_acquire_duration_seconds";
-const HOLDS: &str = "redlock_hold_duration_seconds";
-
-fn at_least(number: f64, least: f64) {
-    assert!(number >= least, "{number} is less than {least}");
-}
-
-fn is(number: f64, expected: f64) {
-    assert!((number - expected).abs() < 1e-9, "{number} is not {expected}");
-}
 
 #[tokio::test]
 async fn each_end_of_a_call_is_counted_once() {
@@ -89,7 +74,7 @@ async fn each_end_of_a_call_is_counted_once() {
     let lock = redlock.lock("ends");
     assert!(tokio::time::timeout(Duration::from_millis(20), lock.acquire()).await.is_err());
     eventually("it is cancelled", || count(ACQUIRES, &[name, ("outcome", "cancelled")]) == 1).await;
-    is(number("redlock_waiting", &[name]), 0.0);
+    assert!(number("redlock_waiting", &[name]) < 0.5);
     guard.release().await.unwrap();
     server.set_available(false);
     let failed = redlock.lock("ends").timeout(Duration::from_millis(50)).acquire().await;
@@ -108,7 +93,7 @@ async fn releases_that_a_node_owes_an_answer_are_pending() {
     server.set_available(false);
     let before = number("redlock_releases_total", &[("outcome", "unconfirmed")]);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Unavailable);
-    at_least(number("redlock_releases_total", &[("outcome", "unconfirmed")]), before + 1.0);
+    assert!(number("redlock_releases_total", &[("outcome", "unconfirmed")]) > before + 0.5);
     eventually("it is pending", || number("redlock_releases_pending", &node) > 0.5).await;
     server.set_available(true);
     eventually("it is answered", || number("redlock_releases_pending", &node) < 0.5).await;
@@ -234,42 +219,4 @@ fn an_acquire_and_a_hold_are_spans_of_the_caller() {
     let hold = spans.named("redlock.hold", "traced").remove(0);
     assert_eq!((hold.parent, hold.is_closed, hold.fields["end"].as_str()), (Some("caller"), true, "released"));
     assert_eq!(spans.named("redlock.hold", "traced to its loss").remove(0).fields["end"], "lost");
-}
-
-#[tokio::test]
-async fn a_hold_that_its_release_finds_lost_is_lost() {
-    harness::alone!();
-    let server = MemoryServer::new();
-    let (redlock, name) = (builder(&server).auto_renew(false).build().unwrap(), ("name", "found lost"));
-    let guard = redlock.lock("found lost").acquire().await.unwrap();
-    server.wipe();
-    assert!(guard.is_held(), "only the release finds out");
-    assert_eq!(guard.release().await.unwrap_err().reason(), Some(LostReason::Deleted));
-    is(number("redlock_held", &[name]), 0.0);
-    is(number("redlock_lost_total", &[name, ("reason", "deleted")]), 1.0);
-    assert_eq!((count(HOLDS, &[name, ("end", "lost")]), count(HOLDS, &[name, ("end", "released")])), (1, 0));
-}
-
-#[test]
-fn a_listener_hears_a_loss_with_the_fields_of_the_table() {
-    harness::alone!();
-    let (woken, waking) = std::sync::mpsc::channel();
-    let events = Events::listen(move || {
-        let _ = woken.send(());
-    });
-    let server = MemoryServer::new();
-    let redlock = redlock::blocking::Redlock::new(server.url()).unwrap();
-    let guard = redlock.lock("heard").acquire().unwrap();
-    guard.lose(LostReason::Deleted);
-    waking.recv_timeout(LIMIT).unwrap();
-    let (records, lost) = events.take();
-    assert_eq!(lost, 0);
-    for record in &records {
-        let fields: Vec<_> = record.fields.iter().map(|(field, _)| *field).collect();
-        assert_eq!(fields, record.event.fields, "{}", record.event.code);
-        assert!(ALL.iter().any(|event| event.code == record.event.code));
-    }
-    let heard = records.iter().find(|record| record.fields.contains(&("name", "heard".to_owned()))).unwrap();
-    assert_eq!(heard.event.code, "lock_lost");
-    assert_eq!(heard.fields[1], ("reason", "deleted".to_owned()));
 }
