@@ -127,28 +127,6 @@ fn a_node_that_did_not_decide_the_vote_may_have_a_smaller_fence_or_a_larger_one(
 }
 
 #[test]
-fn of_many_owners_the_one_that_explains_a_key_is_found() {
-    // Fences 1 to 9, each held for 10; 3 was dropped in the middle without a notification.
-    let holds = (1..10).flat_map(|fence| {
-        let (start, client) = (fence * 100, fence.to_string());
-        let acquired = acquire(&client, (start, start + 1), fence, start + 50);
-        let released = release(&client, (start + 10, start + 11), fence);
-        [acquired, if fence == 3 { failed(released) } else { released }]
-    });
-    let with = |key: Record| holds.clone().chain([key]).collect::<Vec<_>>();
-    good(&STRICT, with(key(350, 3)));
-    is_leak(with(key(351, 3)));
-    for fence in [1, 4] {
-        good(&STRICT, with(key(350, fence)));
-        is_leak(with(key(351, fence)));
-    }
-    good(&STRICT, with(key(811, 8)));
-    is_leak(with(key(812, 8)));
-    // While 9 holds, a node may have a smaller fence of its own.
-    good(&STRICT, with(key(905, 8)));
-}
-
-#[test]
 fn a_key_without_a_fence_is_anybodys() {
     let unfenced = |at| Record { fence: None, ..key(at, 0) };
     good(&STRICT, hold([unfenced(35)]));
