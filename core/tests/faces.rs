@@ -276,16 +276,6 @@ async fn blocking_inside_a_multi_thread_runtime() {
     tokio::spawn(async move { blocking_cycle(&redlock) }).await.unwrap();
 }
 
-#[test]
-fn a_blocking_guard_goes_from_thread_to_thread() {
-    let server = Server::start();
-    let redlock = blocking::Redlock::new(server.url()).unwrap();
-    let guard = thread::scope(|scope| scope.spawn(|| redlock.lock("foo").acquire().unwrap()).join().unwrap());
-    guard.extend().unwrap();
-    thread::scope(|scope| scope.spawn(|| guard.release().unwrap()).join().unwrap());
-    assert_eq!(server.get("foo"), None);
-}
-
 #[tokio::test]
 async fn a_lock_can_be_awaited_tried_and_run() {
     let server = Server::start();

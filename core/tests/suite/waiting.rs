@@ -251,15 +251,6 @@ async fn a_release_while_nodes_could_not_be_reached_is_noticed() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_outlives_a_restart_without_data() {
-    for nodes in [1, 5] {
-        let (servers, _client, waiter) = waited_for(nodes);
-        servers.iter().for_each(Server::restart);
-        within(BACKSTOP, "nothing is left of the lock", waiter).await.release().await.unwrap();
-    }
-}
-
 /// Makes the connections to all nodes: the first one is the caller's, the second one that of the waiters.
 async fn connect(servers: &[Server], proxies: &[Proxy], redlock: &Redlock) {
     // It asks all nodes. A lock may be won before the last connection is made, and the background then makes one too.
