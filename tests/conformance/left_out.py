@@ -30,7 +30,6 @@ FEWEST_COMMANDS: Reasons = {
         "test_extend.py::test_release_ends_every_extension",
     ],
     "without CLIENT TRACKING waiters poll, and have no positions": [
-        "test_lock_all.py::test_waiting_costs_next_to_nothing",
         "test_semaphore.py::test_renewals_wake_no_waiter",
         "test_semaphore.py::test_waiting_costs_next_to_nothing",
         "test_view.py::test_count_begins_again_with_the_next_holder",

@@ -10,9 +10,9 @@ import pytest
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Lock, LockError
 from conformance.history import SLACK_MS, History
-from conformance.story import connect_to_all, fence_key, remembering, several, was_asked, within
+from conformance.story import connect_to_all, fence_key, remembering, several, within
 from conformance.test_loss import ended
-from conformance.test_waiting import BACKSTOP_LEAST_MS, scripts_run, wait
+from conformance.test_waiting import wait
 from support.clock import until
 from support.servers import Cluster, Server
 
@@ -97,35 +97,6 @@ def test_a_held_name_denies_all(drivers: Drivers, nodes: Cluster, face: str, tak
 
 
 @every_face
-@pytest.mark.parametrize("n", [3, 5], ids=["three nodes", "five nodes"])
-def test_a_name_held_on_a_quorum_leaves_nothing_on_the_others(
-    drivers: Drivers, undisturbed: Callable[[int], Cluster], face: str, n: int, name: str
-) -> None:
-    """Where all names are free, a lost attempt has taken them, and gives them back."""
-    nodes, names = undisturbed(n), several(name)
-    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
-    lock = client.lock_all(names)
-    connect_to_all(client, nodes, name)
-    majority, minority = list(nodes)[: n // 2 + 1], list(nodes)[n // 2 + 1 :]
-    for server in majority:
-        server.command("SET", names[1], ANOTHERS)
-
-    def tried_everywhere() -> bool:
-        """A node that had no request yet when the others had decided is not asked at all."""
-        assert not lock.try_acquire(), "it has counted the names that were free"
-        assert all(free_on(server, names) for server in minority), "the minority is not free again"
-        return all(was_asked(minority, each) for each in names)
-
-    until(tried_everywhere, "the minority was asked too")
-    for server in majority:
-        assert server.get(names[1]) == ANOTHERS
-        assert free_on(server, [names[0], names[2]])
-        server.command("DEL", names[1])
-    lock.acquire()
-    lock.release()
-
-
-@every_face
 @pytest.mark.parametrize("last", [0, 2], ids=["first", "last"])
 def test_a_waiter_holds_none_and_is_woken_by_the_last(
     drivers: Drivers, nodes: Cluster, face: str, last: int, name: str
@@ -156,40 +127,6 @@ def test_a_waiter_holds_none_and_is_woken_by_the_last(
         won = waiting.result()
     assert won["fence"] > max(holder.fence or 0 for holder in holders)
     lock.release()
-
-
-@every_face
-@pytest.mark.parametrize("freed_by", [("DEL",), ("PEXPIRE", 1)], ids=["deleted", "expired"])
-def test_whoever_frees_the_last_name_wakes_the_waiter(
-    drivers: Drivers, nodes: Cluster, face: str, freed_by: tuple[str, ...], name: str
-) -> None:
-    names = several(name)
-    for server in nodes:
-        server.command("SET", names[2], ANOTHERS, "PX", LONG_TTL_MS)
-    waiting = wait(nodes, drivers.start(face).client(nodes.urls).lock_all(names))
-    command, *rest = freed_by
-    with within(0):
-        for server in nodes:
-            server.command(command, names[2], *rest)
-        assert waiting.result()["acquired"]
-
-
-@every_face
-def test_waiting_costs_next_to_nothing(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """Twenty waiters of a process ask as rarely as one, and the order of their names does not matter."""
-    names = several(name)
-    has = drivers.start("rust").client(node.urls, ttl_ms=LONG_TTL_MS).lock(names[1])
-    has.acquire()
-    client = drivers.start(face).client(node.urls, ttl_ms=LONG_TTL_MS)
-    waiting = wait(node, client.lock_all(names))
-    before = scripts_run(node)
-    locks = [client.lock_all(names[::-1], timeout_ms=3 * BACKSTOP_LEAST_MS) for _ in range(19)]
-    behind = [lock.start_acquire() for lock in locks]
-    assert all(lock.denied(call) for lock, call in zip(locks, behind, strict=True))
-    asked = scripts_run(node) - before
-    assert asked <= 1 + (3 * BACKSTOP_LEAST_MS + SLACK_MS) // BACKSTOP_LEAST_MS, f"{asked} scripts"
-    has.release()
-    assert waiting.result()["acquired"]
 
 
 @every_face
@@ -248,32 +185,6 @@ def test_its_fence_is_larger_than_each_former_one(
         assert plain.acquire()["fence"] > fence, f"the fence of {each} is not that of all"
         plain.release()
     assert lock.acquire()["fence"] > fence
-
-
-@every_face
-def test_a_fence_of_one_node_is_kept_by_a_quorum_for_each_name(
-    drivers: Drivers, own_nodes: Cluster, face: str, name: str
-) -> None:
-    """A node that was ahead for one name goes away; no later fence of any of the names is smaller."""
-    names = several(name)
-    client = drivers.start(face).client(own_nodes.urls, restart_delay_ms=0)
-    lock = client.lock_all(names)
-    first = lock.acquire()["fence"]
-    lock.release()
-    until(lambda: free(own_nodes, names), "the last node has released it")
-    ahead = first + HOUR_US
-    own_nodes[0].command("SET", fence_key(names[2]), ahead)
-    # This puts the node that is ahead into the quorum.
-    for away in (own_nodes[3], own_nodes[4]):
-        away.kill()
-    second = lock.acquire()["fence"]
-    assert second > ahead
-    lock.release()
-    own_nodes[0].kill()
-    for away in (own_nodes[3], own_nodes[4]):
-        away.restart()
-    for each in names:
-        assert client.lock(each).acquire()["fence"] > second, f"a quorum did not keep the fence of {each}"
 
 
 @every_face

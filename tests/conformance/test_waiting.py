@@ -14,7 +14,7 @@ import pytest
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Call, Lock, LockError
 from conformance.history import SLACK_MS
-from conformance.story import next_won, within
+from conformance.story import next_won, several, within
 from conformance.test_pairs import PAIRS
 from support.clock import until
 from support.proxy import Faults, Proxy
@@ -72,17 +72,19 @@ def wait(nodes: Cluster, lock: Lock) -> Call:
 
 @every_face
 @pytest.mark.parametrize("freed_by", FREED_BY, ids=lambda words: words[0].lower())
+@pytest.mark.parametrize("shape", ["lock", "several"])
 def test_whoever_frees_the_key_wakes_the_waiter(
-    drivers: Drivers, nodes: Cluster, face: str, freed_by: tuple[str, ...], name: str
+    drivers: Drivers, nodes: Cluster, shape: str, face: str, freed_by: tuple[str, ...], name: str
 ) -> None:
+    names = several(name) if shape == "several" else [name]
     for server in nodes:
-        server.command("SET", name, "another library's token", "PX", LONG_TTL_MS)
-    lock = drivers.start(face).client(nodes.urls).lock(name)
-    waiting = wait(nodes, lock)
+        server.command("SET", names[-1], "another library's token", "PX", LONG_TTL_MS)
+    client = drivers.start(face).client(nodes.urls)
+    waiting = wait(nodes, client.lock_all(names) if shape == "several" else client.lock(name))
     command, *rest = freed_by
     with within(0):
         for server in nodes:
-            server.command(command, name, *rest)
+            server.command(command, names[-1], *rest)
         assert waiting.result()["acquired"]
 
 
@@ -190,15 +192,16 @@ def test_waiter_with_one_right_too_few(
 
 
 @every_face
-def test_waiting_costs_next_to_nothing(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """Fifty waiters of a process ask as rarely as one."""
-    has = drivers.start("rust").client(node.urls, ttl_ms=LONG_TTL_MS).lock(name)
+@pytest.mark.parametrize("shape", ["lock", "several"])
+def test_waiting_costs_next_to_nothing(drivers: Drivers, node: Cluster, shape: str, face: str, name: str) -> None:
+    """Fifty waiters of a process ask as rarely as one, and the order of their names does not matter."""
+    names = several(name) if shape == "several" else [name]
+    has = drivers.start("rust").client(node.urls, ttl_ms=LONG_TTL_MS).lock(names[len(names) // 2])
     has.acquire()
     client = drivers.start(face).client(node.urls, ttl_ms=LONG_TTL_MS)
-    first = client.lock(name)
-    waiting = wait(node, first)
+    waiting = wait(node, client.lock_all(names))
     before = scripts_run(node)
-    locks = [client.lock(name, timeout_ms=3 * BACKSTOP_LEAST_MS) for _ in range(49)]
+    locks = [client.lock_all(names[::-1], timeout_ms=3 * BACKSTOP_LEAST_MS) for _ in range(49)]
     behind = [lock.start_acquire() for lock in locks]
     assert all(lock.denied(call) for lock, call in zip(locks, behind, strict=True))
     asked = scripts_run(node) - before
