@@ -276,25 +276,6 @@ fn a_queued_request_is_taken_back_and_a_written_one_keeps_its_place() {
     assert!(shared.queue.lock().asked.is_empty(), "nothing leaks");
 }
 
-/// However much of a request the stream has taken when its task goes away.
-#[test]
-fn a_request_of_which_a_part_is_written_is_written_to_its_end() {
-    let length = packed("dropped").len();
-    for part in 1..=length {
-        let mut line = Stepwise::new(false);
-        line.peer.state().room = part;
-        let shared = Arc::clone(&line.shared);
-        drop(shared.ask(&redis::cmd("dropped")));
-        let mut next = shared.ask(&redis::cmd("next"));
-        line.peer.takes(1_000);
-        assert!(line.drive().is_none());
-        assert_eq!(line.peer.taken(), packed("dropped") + &packed("next"), "after {part} bytes");
-        line.peer.says(":1\r\n:2\r\n");
-        assert!(line.drive().is_none());
-        assert_eq!(poll(&mut next).unwrap().unwrap(), Value::Int(2));
-    }
-}
-
 #[test]
 fn messages_between_replies_are_handed_on() {
     let mut line = Stepwise::new(false);
@@ -422,19 +403,6 @@ fn a_task_reads_both_replies_to_what_it_has_asked_at_once() {
     assert_eq!((line.times_woken(), shared.queue.lock().asked.len()), (0, 0), "there is nothing for the driver");
 }
 
-/// The stream would not wake the driver for it.
-#[test]
-fn what_comes_while_the_reading_is_left_to_the_driver_is_read() {
-    let mut line = Stepwise::new(false);
-    let shared = Arc::clone(&line.shared);
-    let mut asking = shared.ask(&redis::cmd("x"));
-    assert_eq!(poll(&mut asking), None);
-    line.peer.says(":1\r\n");
-    drop(asking);
-    assert_eq!(line.settle(), None);
-    assert!(shared.queue.lock().asked.is_empty());
-}
-
 /// A stream wakes one task for what it has to read.
 #[test]
 fn the_stream_wakes_who_has_begun_to_read_before_it_was_handed_back() {
@@ -458,30 +426,6 @@ fn a_driver_that_cannot_be_left_to_the_stream_is_woken() {
     line.shared.end(&Failure::Closed);
     line.shared.hand_back(driver());
     assert_eq!(line.times_woken(), 2, "the stream is gone");
-}
-
-/// It may never be polled again.
-#[test]
-fn a_task_that_reads_and_is_not_polled_any_more_keeps_nobody_waiting() {
-    for is_dropped in [false, true] {
-        let mut line = Stepwise::new(false);
-        let shared = Arc::clone(&line.shared);
-        let mut idle = Some(shared.ask(&redis::cmd("x")));
-        assert_eq!(poll(idle.as_mut().unwrap()), None);
-        assert_eq!(line.settle(), None);
-        if is_dropped {
-            idle = None;
-        }
-        let mut next = shared.ask(&redis::cmd("y"));
-        let task = Arc::new(Counter::default());
-        assert_eq!(poll_as(&mut next, &Waker::from(Arc::clone(&task))), None);
-        assert_eq!(line.settle(), None);
-        line.peer.says(":1\r\n:2\r\n");
-        assert_eq!(line.settle(), None);
-        assert_eq!(task.0.load(Ordering::SeqCst), 1);
-        assert_eq!(poll(&mut next), Some(Ok(Value::Int(2))));
-        assert_eq!(idle.as_mut().and_then(poll), (!is_dropped).then_some(Ok(Value::Int(1))));
-    }
 }
 
 /// It would not leave the reading to the driver afterwards.
@@ -563,25 +507,6 @@ fn a_reply_that_comes_with_what_is_wrong_is_taken() {
         assert_eq!(poll(&mut asking), Some(Ok(Value::Int(1))));
         assert!(line.settle().is_some());
     }
-}
-
-#[test]
-fn a_task_that_was_not_alone_for_a_moment_is_still_woken() {
-    let mut line = Stepwise::new(false);
-    let shared = Arc::clone(&line.shared);
-    let (mut asking, task) = (shared.ask(&redis::cmd("x")), Arc::new(Counter::default()));
-    let waker = Waker::from(Arc::clone(&task));
-    assert_eq!(poll_as(&mut asking, &waker), None);
-    assert_eq!(line.settle(), None);
-    line.peer.says(":1\r\n");
-    let others = shared.ask_all(&[redis::cmd("y"), redis::cmd("z")]);
-    assert_eq!(poll_as(&mut asking, &waker), None, "it is not alone");
-    drop(others);
-    task.0.store(0, Ordering::SeqCst);
-    assert_eq!(line.settle(), None);
-    assert_eq!(task.0.load(Ordering::SeqCst), 1);
-    assert_eq!(poll_as(&mut asking, &waker), Some(Ok(Value::Int(1))));
-    assert_eq!(line.peer.taken(), packed("x"), "nobody waits for the others");
 }
 
 #[test]
