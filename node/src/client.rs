@@ -1,7 +1,6 @@
 //! The client, and its views of locks and nodes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use napi::bindgen_prelude::{ClassInstance, Either, Either3, Null, Uint8Array, Unknown};
 use napi_derive::napi;
@@ -309,31 +308,18 @@ impl From<redlock::LockView> for LockView {
 
 impl From<redlock::NodeView> for View {
     fn from(view: redlock::NodeView) -> Self {
-        let ttl = |left: Option<Duration>| Some(left.map_or(Either::B(Null), |left| Either::A(ms(left))));
-        let mut seen = Self {
+        let (state, values) = view.state.values();
+        let is_kept = !matches!(view.state, NodeState::Free | NodeState::Unavailable { .. });
+        Self {
             node: view.node,
             key: view.key,
-            state: "unavailable",
-            label: None,
-            readers: None,
-            labels: None,
-            fence: None,
-            ttl_left: None,
-            error: None,
-        };
-        match view.state {
-            NodeState::Free => seen.state = "free",
-            NodeState::Held { label, fence, ttl_left } => {
-                seen = Self { state: "held", label, fence: Some(number(fence)), ttl_left: ttl(ttl_left), ..seen };
-            }
-            NodeState::Shared { readers, labels, fence, ttl_left } => {
-                let (readers, labels, fence) = (Some(readers), Some(labels), Some(number(fence)));
-                seen = Self { state: "shared", readers, labels, fence, ttl_left: ttl(ttl_left), ..seen };
-            }
-            NodeState::Foreign { ttl_left } => seen = Self { state: "foreign", ttl_left: ttl(ttl_left), ..seen },
-            NodeState::Unavailable { error } => seen.error = Some(error),
-            other => seen.error = Some(format!("{other:?}")),
+            state,
+            label: values.label.map(String::from),
+            readers: values.readers,
+            labels: values.readers.map(|_| values.labels.to_vec()),
+            fence: values.fence.map(number),
+            ttl_left: is_kept.then(|| values.ttl_left.map_or(Either::B(Null), |left| Either::A(ms(left)))),
+            error: values.error.map(String::from),
         }
-        seen
     }
 }

@@ -6,7 +6,8 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
-use redlock::{Diagnosis, Finding, LockView, NodeState, NodeView};
+use redlock::bindings::StateValues;
+use redlock::{Diagnosis, Finding, LockView, NodeView};
 
 /// Converts `view` to a `redlock.LockView`.
 pub(crate) fn to_python(py: Python<'_>, view: LockView) -> PyResult<Bound<'_, PyAny>> {
@@ -50,21 +51,11 @@ fn seconds(ttl_left: Option<Duration>) -> Option<f64> {
 /// Converts `view` to a `redlock.NodeView`.
 fn node_to_python(py: Python<'_>, view: NodeView) -> PyResult<Bound<'_, PyAny>> {
     static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let (mut readers, mut all_labels) = (None, Vec::new());
-    let (state, label, fence, ttl_left, error) = match view.state {
-        NodeState::Free => ("free", None, None, None, None),
-        NodeState::Held { label, fence, ttl_left } => ("held", label, Some(fence), seconds(ttl_left), None),
-        NodeState::Shared { readers: number, labels, fence, ttl_left } => {
-            (readers, all_labels) = (Some(number), labels);
-            ("shared", None, Some(fence), seconds(ttl_left), None)
-        }
-        NodeState::Foreign { ttl_left } => ("foreign", None, None, seconds(ttl_left), None),
-        NodeState::Unavailable { error } => ("unavailable", None, None, None, Some(error)),
-        _ => ("unavailable", None, None, None, Some(String::from("an answer that this version cannot show"))),
-    };
+    let (state, StateValues { label, fence, ttl_left, readers, labels, error }) = view.state.values();
+    let ttl_left = seconds(ttl_left);
     CLASS
         .import(py, "redlock.inspection", "NodeView")?
-        .call1((view.node, view.key, state, label, readers, all_labels, fence, ttl_left, error))
+        .call1((view.node, view.key, state, label, readers, labels, fence, ttl_left, error))
 }
 
 /// Converts `diagnosis` to a `redlock.Diagnosis`.

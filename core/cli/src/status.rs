@@ -223,25 +223,18 @@ fn until(view: &LockView, now: SystemTime) -> String {
 fn table_of_nodes(nodes: &[NodeView]) -> String {
     let mut table = Table::new(2, &["NODE", "STATE", "LEFT", "FENCE", "HOLDER"]);
     for NodeView { node, state, .. } in nodes {
-        let cells = match state {
-            NodeState::Free => {
-                vec![node.clone(), "free".to_owned(), String::new(), String::new(), String::new()]
-            }
-            NodeState::Held { label, fence, ttl_left } => {
-                let (left, label) = (shown_left(*ttl_left), label.clone().unwrap_or_default());
-                vec![node.clone(), "held".to_owned(), left, fence.to_string(), label]
-            }
-            NodeState::Shared { readers, labels, fence, ttl_left } => {
-                let holders = with_labels(*readers, labels);
-                vec![node.clone(), "shared".to_owned(), shown_left(*ttl_left), fence.to_string(), holders]
-            }
-            NodeState::Foreign { ttl_left } => {
-                vec![node.clone(), "foreign".to_owned(), shown_left(*ttl_left), String::new(), String::new()]
-            }
-            NodeState::Unavailable { error } => vec![node.clone(), error.clone()],
-            _ => vec![node.clone()],
+        let (name, values) = state.values();
+        if let Some(error) = values.error {
+            table.row([node.clone(), error.to_owned()]);
+            continue;
+        }
+        let left = if *state == NodeState::Free { String::new() } else { shown_left(values.ttl_left) };
+        let fence = values.fence.map(|fence| fence.to_string()).unwrap_or_default();
+        let holder = match values.readers {
+            Some(readers) => with_labels(readers, values.labels),
+            None => values.label.unwrap_or_default().to_owned(),
         };
-        table.row(cells);
+        table.row([node.clone(), name.to_owned(), left, fence, holder]);
     }
     table.text()
 }
@@ -306,27 +299,16 @@ pub(crate) fn json_of(view: &LockView, now: SystemTime) -> Value {
 }
 
 fn json_of_node(view: &NodeView) -> Value {
-    let (state, label, fence, left, error) = match &view.state {
-        NodeState::Free => ("free", None, None, None, None),
-        NodeState::Held { label, fence, ttl_left } => ("held", label.as_ref(), Some(fence), *ttl_left, None),
-        NodeState::Shared { fence, ttl_left, .. } => ("shared", None, Some(fence), *ttl_left, None),
-        NodeState::Foreign { ttl_left } => ("foreign", None, None, *ttl_left, None),
-        NodeState::Unavailable { error } => ("unavailable", None, None, None, Some(error)),
-        _ => ("unknown", None, None, None, None),
-    };
-    let (readers, labels) = match &view.state {
-        NodeState::Shared { readers, labels, .. } => (Some(readers), &labels[..]),
-        _ => (None, &[][..]),
-    };
+    let (state, values) = view.state.values();
     json!({
         "node": view.node,
         "state": state,
-        "label": label,
-        "readers": readers,
-        "labels": labels,
-        "fence": fence,
-        "ttl_left_ms": left.map(millis),
-        "error": error,
+        "label": values.label,
+        "readers": values.readers,
+        "labels": values.labels,
+        "fence": values.fence,
+        "ttl_left_ms": values.ttl_left.map(millis),
+        "error": values.error,
     })
 }
 

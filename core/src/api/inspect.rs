@@ -118,6 +118,39 @@ pub enum NodeState {
     },
 }
 
+/// What a [`NodeState`] tells, whichever it is. Hidden: for the bindings and the program.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StateValues<'a> {
+    pub label: Option<&'a str>,
+    pub fence: Option<u64>,
+    pub ttl_left: Option<Duration>,
+    pub readers: Option<u32>,
+    pub labels: &'a [String],
+    pub error: Option<&'a str>,
+}
+
+impl NodeState {
+    /// Returns the stable text of this state, and what it tells.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn values(&self) -> (&'static str, StateValues<'_>) {
+        let none = StateValues::default();
+        match self {
+            Self::Free => ("free", none),
+            Self::Held { label, fence, ttl_left } => {
+                ("held", StateValues { label: label.as_deref(), fence: Some(*fence), ttl_left: *ttl_left, ..none })
+            }
+            Self::Shared { readers, labels, fence, ttl_left } => {
+                let (readers, fence) = (Some(*readers), Some(*fence));
+                ("shared", StateValues { readers, labels, fence, ttl_left: *ttl_left, ..none })
+            }
+            Self::Foreign { ttl_left } => ("foreign", StateValues { ttl_left: *ttl_left, ..none }),
+            Self::Unavailable { error } => ("unavailable", StateValues { error: Some(error), ..none }),
+        }
+    }
+}
+
 /// What one node shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {

@@ -9,7 +9,7 @@ use serde::ser::{Error as _, Serialize, SerializeStruct, Serializer};
 
 use crate::api::diagnose::Diagnosis;
 use crate::api::election::Leader;
-use crate::api::inspect::{LockView, NodeState, NodeView};
+use crate::api::inspect::{LockView, NodeView, StateValues};
 use crate::api::openmetrics::le;
 use crate::api::stats::{Metric, MetricKind, Point, PointValue, Stats};
 use crate::error::{AnswerKind, ErrorKind, LostReason, NodeAnswer};
@@ -93,27 +93,7 @@ impl Serialize for AnswerKind {
 /// The state's fields stand beside those of the node.
 impl Serialize for NodeView {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut readers = None;
-        let (mut label, mut labels, mut fence, mut ttl_left, mut error) = (None, &[][..], None, None, None);
-        let state = match &self.state {
-            NodeState::Free => "free",
-            NodeState::Held { label: of, fence: is, ttl_left: left } => {
-                (label, fence, ttl_left) = (of.as_ref(), Some(is), *left);
-                "held"
-            }
-            NodeState::Shared { readers: many, labels: all, fence: is, ttl_left: left } => {
-                (readers, labels, fence, ttl_left) = (Some(many), &all[..], Some(is), *left);
-                "shared"
-            }
-            NodeState::Foreign { ttl_left: left } => {
-                ttl_left = *left;
-                "foreign"
-            }
-            NodeState::Unavailable { error: why } => {
-                error = Some(why);
-                "unavailable"
-            }
-        };
+        let (state, StateValues { label, fence, ttl_left, readers, labels, error }) = self.state.values();
         fields!(
             serializer,
             "NodeView",

@@ -3,6 +3,7 @@
 //! May import `api` and what lies below it.
 
 pub use crate::acquire::thread::Stop;
+pub use crate::api::inspect::StateValues;
 pub use crate::api::listing::Listing;
 pub use crate::credentials::ProviderError;
 pub use crate::error::Waited;
