@@ -17,7 +17,7 @@ use crate::net::connections::Connections;
 use crate::net::footprint::Footprint;
 use crate::net::round::{Event, Round};
 use crate::process::context::{Following, LockContext};
-use crate::protocol::quorum::{self, LockState, Owner, Presence};
+use crate::protocol::quorum::{self, Ballot, LockState, Owner};
 use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
@@ -225,13 +225,13 @@ pub(crate) async fn is_taken_on(
     if answers.contains(&Err(Failure::Closed)) {
         answers = ask_on(context, connections, None, false, is_decided).await;
     }
-    let is_taken = quorum::is_locked(&presences(context, &answers)).ok_or_else(|| unknown(context, &answers))?;
+    let is_taken = quorum::is_locked(&ballots(context, &answers)).ok_or_else(|| unknown(context, &answers))?;
     Ok((is_taken, answers.iter().filter_map(key_state).filter_map(KeyState::ttl_left).min()))
 }
 
 /// Whether the answers say if the lock is held.
 fn is_decided(context: &LockContext, answers: &[Answer]) -> bool {
-    quorum::is_locked(&presences(context, answers)).is_some()
+    quorum::is_locked(&ballots(context, answers)).is_some()
 }
 
 /// Returns the error of a call that ended `within` its timeout, before a quorum answered.
@@ -248,7 +248,7 @@ async fn is_taken(context: LockContext) -> Result<bool, Error> {
         // A closed idle connection says nothing about the lock.
         answers = ask(&context, counts, is_decided).await?;
     }
-    quorum::is_locked(&presences(&context, &answers)).ok_or_else(|| unknown(&context, &answers))
+    quorum::is_locked(&ballots(&context, &answers)).ok_or_else(|| unknown(&context, &answers))
 }
 
 /// Asks every node until `decided`, also how many wait if it `counts`. On the caller's tokio runtime, or else in the
@@ -316,25 +316,25 @@ async fn ask_on(
     answers
 }
 
-/// Returns what the answers say about the lock. A free node whose grant would not count says nothing: it may have lost
-/// the lock when it restarted.
-fn presences(context: &LockContext, answers: &[Answer]) -> Vec<Presence> {
+/// Returns what the answers say about another acquire: nodes that would grant it are for it. A free node whose grant would
+/// not count says nothing: it may have lost the lock when it restarted.
+fn ballots(context: &LockContext, answers: &[Answer]) -> Vec<Ballot> {
     let is_reader = context.spec.names.are_shared();
     let is_free = |answer: &Answer| match answer {
         Ok(Seen { state: KeyState::Shared { .. }, waiting }) => is_reader && waiting.is_none_or(|waiting| waiting == 0),
         Ok(seen) => seen.state == KeyState::Free,
         Err(_) => false,
     };
-    let presence = |(node, answer): (usize, &Answer)| match answer {
-        Err(_) => Presence::Unknown,
-        Ok(_) if !is_free(answer) => Presence::Taken,
-        Ok(_) if why_not_counted(context, node).is_some() => Presence::Unknown,
-        Ok(_) => Presence::Free,
+    let ballot = |(node, answer): (usize, &Answer)| match answer {
+        Err(_) => Ballot::Pending,
+        Ok(_) if !is_free(answer) => Ballot::Against,
+        Ok(_) if why_not_counted(context, node).is_some() => Ballot::Pending,
+        Ok(_) => Ballot::For,
     };
-    answers.iter().enumerate().map(presence).collect()
+    answers.iter().enumerate().map(ballot).collect()
 }
 
-/// Returns what the answers say about the lock's owner. Whether a free node counts is judged as for [`presences`]. Keys
+/// Returns what the answers say about the lock's owner. Whether a free node counts is judged as for [`ballots`]. Keys
 /// on a replica, and on a server that is listed twice, say nothing more than those on its master, or under its other
 /// address.
 fn owners(context: &LockContext, answers: &[Answer]) -> Vec<Owner> {

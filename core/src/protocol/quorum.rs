@@ -40,26 +40,14 @@ pub(crate) fn proposal(wall_micros: u64, highest_seen: u64) -> u64 {
     wall_micros.max(highest_seen + 1)
 }
 
-/// Whether a node has a key of a lock, as far as its answer says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
-    /// The node would grant it.
-    Free,
-    /// A key is in the way.
-    Taken,
-    /// The answer is missing, or does not count.
-    Unknown,
-}
-
-/// Returns whether an acquire would have to wait: whether taken nodes leave no quorum for it. `None` if the answers do
-/// not tell.
-pub(crate) fn is_locked(presences: &[Presence]) -> Option<bool> {
-    let count = |sought| presences.iter().filter(|presence| **presence == sought).count();
-    let needed = quorum(presences.len());
-    if count(Presence::Free) >= needed {
-        return Some(false);
+/// Returns whether an acquire would have to wait: whether nodes with a key in the way leave no quorum for it. Nodes that
+/// would grant it are for it. `None` if the answers do not tell.
+pub(crate) fn is_locked(ballots: &[Ballot]) -> Option<bool> {
+    match tally(ballots.len(), |node| ballots[node], NodeMask::NONE) {
+        Tally::Carried => Some(false),
+        Tally::Rejected => Some(true),
+        Tally::Open => None,
     }
-    (presences.len() - count(Presence::Taken) < needed).then_some(true)
 }
 
 /// Whose key a node has, as far as its answer says.
@@ -397,9 +385,9 @@ mod tests {
     fn a_lock_is_locked_where_taken_nodes_leave_no_quorum() {
         let is_locked = |nodes: &str| {
             let presence = |node| match node {
-                'f' => Presence::Free,
-                't' => Presence::Taken,
-                _ => Presence::Unknown,
+                'f' => Ballot::For,
+                't' => Ballot::Against,
+                _ => Ballot::Pending,
             };
             is_locked(&nodes.chars().map(presence).collect::<Vec<_>>())
         };
@@ -486,9 +474,9 @@ mod tests {
         for nodes in 1..=5 {
             for owners in every(&owners(".-?ab"), nodes) {
                 let presence = |owner: &Owner| match owner {
-                    Owner::Nobody => Presence::Free,
-                    Owner::Ours(_) | Owner::Shared | Owner::Foreign => Presence::Taken,
-                    Owner::Unknown => Presence::Unknown,
+                    Owner::Nobody => Ballot::For,
+                    Owner::Ours(_) | Owner::Shared | Owner::Foreign => Ballot::Against,
+                    Owner::Unknown => Ballot::Pending,
                 };
                 let locked = is_locked(&owners.iter().map(presence).collect::<Vec<_>>());
                 match lock_state(&owners).0 {
