@@ -25,7 +25,7 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -120,19 +120,8 @@ struct State {
     is_in_use: bool,
     /// When the lock was lost.
     lost_at: Moment,
-    /// The right to the keys of a lost lock whose margin has not passed yet.
-    deferred: Option<Arc<Mutex<Option<Ownership>>>>,
-}
-
-/// A lost lock's right to its keys, which is given up when this is dropped.
-#[derive(Debug)]
-struct Deferred(Arc<Mutex<Option<Ownership>>>);
-
-impl Drop for Deferred {
-    fn drop(&mut self) {
-        let ownership = self.0.lock().expect("no panic while holding this").take();
-        drop(ownership);
-    }
+    /// The right to the keys of a lost lock whose margin has not passed yet. The schedule has it.
+    deferred: Weak<Mutex<Option<Ownership>>>,
 }
 
 /// A callback for a loss, called once with the error on the thread that notices it. Dropped uncalled on a release.
@@ -408,8 +397,8 @@ impl Lease {
         self.context.process.schedule.remove(self, due);
         match ownership {
             Some(ownership) if loss.reason.is_by_time() && !self.margin().is_zero() => {
-                let deferred = Deferred(Arc::new(Mutex::new(Some(ownership))));
-                self.state().deferred = Some(Arc::clone(&deferred.0));
+                let deferred = Arc::new(Mutex::new(Some(ownership)));
+                self.state().deferred = Arc::downgrade(&deferred);
                 self.context.process.schedule.drop_at(Box::new(deferred), until);
             }
             ownership => drop(ownership),
@@ -423,8 +412,8 @@ impl Lease {
 
     /// Releases a lost lock before its margin has passed: its user has stopped.
     fn end_margin(&self) {
-        let deferred = self.state().deferred.take();
-        drop(deferred.map(Deferred));
+        let deferred = self.state().deferred.upgrade();
+        drop(deferred.and_then(|deferred| deferred.lock().expect("no panic while holding this").take()));
     }
 
     /// Calls `listener` once when this lock is lost, at once if it is lost already. A release does not call it.
