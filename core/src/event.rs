@@ -5,6 +5,8 @@
 
 use tracing::Level;
 
+use crate::texts::texts;
+
 /// The topic of an event. It is the target of the event, and the name of a logger or a channel in other languages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topic {
@@ -16,17 +18,13 @@ pub enum Topic {
     Process,
 }
 
-impl Topic {
+texts! {
+    Topic:
     /// Returns the topic in one word: `node`, `lock` or `process`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Node => "node",
-            Self::Lock => "lock",
-            Self::Process => "process",
-        }
-    }
+    pub as_str: Node = "node", Lock = "lock", Process = "process",
+}
 
+impl Topic {
     /// Returns the target of its events.
     #[must_use]
     pub const fn target(self) -> &'static str {

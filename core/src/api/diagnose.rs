@@ -98,7 +98,8 @@ impl Subject {
         let connections =
             Arc::new(Connections::new(Arc::clone(members), clock, random, Handle::current(), sinks, Weak::new()));
         let nodes = 0..members.len();
-        let connected = join_all(nodes.clone().map(|node| self.connect(&connections, node)).collect());
+        let connected =
+            join_all(nodes.clone().map(|node| connections.get_within(node, members.connect_timeout)).collect());
         let asked = join_all(nodes.clone().map(|node| self.ask_sentinels(node)).collect());
         let (connected, asked) = tokio::join!(connected, asked);
         let keys: Vec<_> = nodes.clone().map(|node| self.key(node)).collect();
@@ -142,19 +143,10 @@ impl Subject {
         (0..KEYS_MOST).map(|_| key()).find(is_there).unwrap_or_else(key)
     }
 
-    /// Returns what `call` returns, or the failure of a node that does not answer within the time of a connect.
-    async fn within<T>(&self, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-        within(&self.process.clock, self.set.members.connect_timeout, call).await
-    }
-
     /// Returns what `call` returns within the time of a connect.
     async fn briefly<T>(&self, call: impl Future<Output = T>) -> Option<T> {
         let call = pin!(call);
         self.process.clock.timeout(self.set.members.connect_timeout, call).await
-    }
-
-    async fn connect(&self, connections: &Arc<Connections>, node: usize) -> Result<Connection, Failure> {
-        connections.get_within(node, self.set.members.connect_timeout).await
     }
 
     /// Asks the sentinels that name the node's server, if there are any.
@@ -177,7 +169,7 @@ impl Subject {
             Ok(Some((facts, if follows_slots { Some(probe::cluster(server).await) } else { None })))
         };
         let probed = match connected {
-            Ok(connection) => self.within(probe(connection)).await,
+            Ok(connection) => within(&self.process.clock, self.set.members.connect_timeout, probe(connection)).await,
             Err(failure) => Err(failure.clone()),
         };
         match probed {

@@ -8,6 +8,7 @@ use crate::process::metrics::{self, AcquireEnd, Counts, HoldEnd, Metrics, Releas
 use crate::process::{Process, events};
 use crate::sys::clock::Moment;
 use crate::sys::histogram::Reading;
+use crate::texts::texts;
 
 /// All metrics of this process at one moment; see [`stats`].
 #[derive(Clone, Debug, PartialEq)]
@@ -43,16 +44,10 @@ pub enum MetricKind {
     Histogram,
 }
 
-impl MetricKind {
+texts! {
+    MetricKind:
     /// Returns the stable text: `counter`, `gauge` or `histogram`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
+    pub as_str: Counter = "counter", Gauge = "gauge", Histogram = "histogram",
 }
 
 /// One value with its labels.

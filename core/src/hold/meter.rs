@@ -4,8 +4,8 @@
 //! never reached its user is not counted.
 
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::error::{LostReason, Waited};
@@ -14,6 +14,7 @@ use crate::process::metrics::{Counts, HoldEnd};
 use crate::protocol::name::Name;
 use crate::sys::clock::{Moment, SharedMoment};
 use crate::sys::log::{EndedSpan, OpenSpan, span};
+use crate::sys::mutex::Mutex;
 
 /// The meter of one hold.
 #[derive(Debug)]
@@ -37,10 +38,6 @@ impl HoldMeter {
             is_counted: AtomicBool::new(false),
             trace: Mutex::default(),
         }
-    }
-
-    fn trace(&self) -> MutexGuard<'_, OpenSpan> {
-        self.trace.lock().expect("no panic while holding this")
     }
 
     /// Returns where the lock is counted.
@@ -74,7 +71,7 @@ impl HoldMeter {
             return;
         }
         let replaced = {
-            let mut kept = self.trace();
+            let mut kept = self.trace.lock();
             // The end finds the span here, unless it came first.
             if self.is_counted.load(Ordering::Acquire) { mem::replace(&mut *kept, trace) } else { trace }
         };
@@ -88,13 +85,13 @@ impl HoldMeter {
         let (counts, end) = (self.counts(process), HoldEnd::Lost);
         counts.holds[end as usize].record(took);
         counts.lost[reason as usize].add();
-        Some(mem::take(&mut *self.trace()).ended("end", end.as_str()))
+        Some(mem::take(&mut *self.trace.lock()).ended("end", end.as_str()))
     }
 
     /// Ends the hold for its release. Returns its meter while it is not known whether the lock was lost.
     pub(crate) fn release(&self, process: &Arc<Process>, now: Moment) -> Option<ReleaseMeter> {
         let took = self.stop(process, now)?;
-        let trace = mem::take(&mut *self.trace());
+        let trace = mem::take(&mut *self.trace.lock());
         let end = HoldEnd::Released;
         Some(ReleaseMeter { process: Arc::clone(process), named: self.named.clone(), took, trace, end, lost: None })
     }

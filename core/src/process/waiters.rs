@@ -213,14 +213,11 @@ pub(crate) struct Waiter {
     queue: Arc<WaiterQueue>,
 }
 
-/// The front of the queue, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Front<'a>(#[expect(dead_code, reason = "held to be dropped")] tokio::sync::MutexGuard<'a, ()>);
-
 impl Waiter {
-    /// Waits for the front of the queue. Cancel safe, but a dropped future loses its position.
-    pub(crate) async fn turn(&self) -> Front<'_> {
-        Front(self.queue.turn.lock().await)
+    /// Waits for the front of the queue, which the call leaves when it drops the guard. Cancel safe, but a dropped future
+    /// loses its position.
+    pub(crate) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.queue.turn.lock().await
     }
 
     /// Records the front's `lease`.

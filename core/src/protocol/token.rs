@@ -39,8 +39,7 @@ impl Token {
 
     /// Reads the text of a token.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
-        let digits: [u8; Self::LEN] = text.try_into().ok()?;
-        digits.iter().all(|digit| DIGITS.contains(digit)).then_some(Self(digits))
+        digits(text).map(Self)
     }
 
     /// Returns the text in the lock's value.
@@ -74,12 +73,16 @@ impl Fingerprint {
 
     /// Reads what a node reports; `None` if that is not half of a token.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
-        let digits: [u8; Self::LEN] = text.try_into().ok()?;
-        digits.iter().all(|digit| DIGITS.contains(digit)).then_some(Self(digits))
+        digits(text).map(Self)
     }
 }
 
 opaque!(Fingerprint);
+
+/// Reads a text of so many digits.
+fn digits<const COUNT: usize>(text: &[u8]) -> Option<[u8; COUNT]> {
+    text.try_into().ok().filter(|digits: &[u8; COUNT]| digits.iter().all(|digit| DIGITS.contains(digit)))
+}
 
 #[cfg(test)]
 mod tests {
