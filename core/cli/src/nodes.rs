@@ -1,6 +1,6 @@
 //! The nodes: options that every command has, the client that they give, and what is said of nodes that refuse it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -105,10 +105,17 @@ impl Args {
 /// Returns the lock on these names.
 pub(crate) fn lock(redlock: &Redlock, names: &[OsString], permits: Option<u32>) -> Result<Lock<Fixed>, Failure> {
     match (permits, names) {
-        (None, [name]) => Ok(redlock.lock(name.as_bytes()).into()),
+        (_, [name]) => Ok(one(redlock, name, permits)),
         (None, _) => Ok(redlock.lock_all(names.iter().map(|name| name.as_bytes()))),
-        (Some(permits), [name]) => Ok(redlock.semaphore(name.as_bytes(), permits)),
         (Some(_), _) => Err(Failure::usage("--permits is for one name, but there are several")),
+    }
+}
+
+/// Returns the lock or semaphore with this name.
+pub(crate) fn one(redlock: &Redlock, name: &OsStr, permits: Option<u32>) -> Lock<Fixed> {
+    match permits {
+        None => redlock.lock(name.as_bytes()).into(),
+        Some(permits) => redlock.semaphore(name.as_bytes(), permits),
     }
 }
 

@@ -121,11 +121,9 @@ async fn verdict(redlock: &Redlock, args: &Args, looked: &[Vec<LockView>]) -> Re
     let mut exit = Exit::OK;
     let mut failed: Option<Failure> = None;
     for (name, views) in args.names.iter().zip(looked) {
-        let name = name.as_bytes();
-        let held = match (is_held(views), args.permits) {
-            (Some(held), _) => Ok(held),
-            (None, None) => redlock.lock(name).is_locked().await,
-            (None, Some(permits)) => redlock.semaphore(name, permits).is_locked().await,
+        let held = match is_held(views) {
+            Some(held) => Ok(held),
+            None => nodes::one(redlock, name, args.permits).is_locked().await,
         };
         match held {
             Ok(true) => {}

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redlock::bindings::clock::{Clock, Moment};
 use redlock::bindings::operator::{AWAY_MOST, join_all, wait_free};
-use redlock::{Error, ErrorKind, Fixed, Lock, Redlock};
+use redlock::{Error, ErrorKind, Redlock};
 
 use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
@@ -77,7 +77,8 @@ async fn until_free(redlock: &Redlock, args: &Args) -> Result<Exit, Failure> {
             Ok(Some(name)) => {
                 away_until = clock.now().after(AWAY_MOST);
                 let left = args.wait.map(|_| end.since(clock.now()));
-                wait_free(redlock, &lock(redlock, name, args), left).await.map(|is_free| (!is_free).then_some(name))
+                let lock = nodes::one(redlock, name, args.permits);
+                wait_free(redlock, &lock, left).await.map(|is_free| (!is_free).then_some(name))
             }
             Err(error) => Err(error),
         };
@@ -118,17 +119,9 @@ async fn holder(redlock: &Redlock, name: &OsString, args: &Args) -> String {
     view.label.map_or_else(|| format!("held{since}"), |label| format!("held by {label}{since}"))
 }
 
-/// Returns the lock or semaphore with this name.
-fn lock(redlock: &Redlock, name: &OsString, args: &Args) -> Lock<Fixed> {
-    match args.permits {
-        None => redlock.lock(name.as_bytes()).into(),
-        Some(permits) => redlock.semaphore(name.as_bytes(), permits),
-    }
-}
-
 /// Returns a name that is held; `None` if none is.
 async fn held<'a>(redlock: &Redlock, args: &'a Args) -> Result<Option<&'a OsString>, Error> {
-    let looks = args.names.iter().map(|name| async { lock(redlock, name, args).is_locked().await });
+    let looks = args.names.iter().map(|name| async { nodes::one(redlock, name, args.permits).is_locked().await });
     let mut found = None;
     for (name, held) in args.names.iter().zip(join_all(looks.collect()).await) {
         found = found.or(held?.then_some(name));

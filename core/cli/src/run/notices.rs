@@ -12,11 +12,8 @@ use crate::say;
 /// For how long the end of the program waits for what is still to be written.
 const LIMIT: Duration = Duration::from_secs(1);
 
-#[derive(Debug)]
-enum Line {
-    Warning(String),
-    Error(String),
-}
+/// A text, and what writes it.
+type Line = (fn(&str), String);
 
 /// The way to the thread.
 #[derive(Debug)]
@@ -29,14 +26,11 @@ pub(super) struct Notices {
 impl Notices {
     /// Starts the thread. If it cannot be started, nothing is told: the command matters more.
     pub(super) fn start(is_quiet: bool) -> Self {
-        let (lines, read) = mpsc::channel();
+        let (lines, read) = mpsc::channel::<Line>();
         let (done, written) = mpsc::channel();
         let write = move || {
-            for line in read {
-                match line {
-                    Line::Warning(text) => say::warning(&text),
-                    Line::Error(text) => say::error(&text),
-                }
+            for (say, text) in read {
+                say(&text);
             }
             drop(done);
         };
@@ -47,13 +41,13 @@ impl Notices {
     /// Tells what is good to know.
     pub(super) fn warn(&self, text: String) {
         if !self.is_quiet {
-            self.send(Line::Warning(text));
+            self.send((say::warning, text));
         }
     }
 
     /// Tells why the program fails.
     pub(super) fn error(&self, text: String) {
-        self.send(Line::Error(text));
+        self.send((say::error, text));
     }
 
     fn send(&self, line: Line) {

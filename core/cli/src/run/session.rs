@@ -57,12 +57,6 @@ struct Running<'a> {
 }
 
 /// How the start of the keeper ended.
-#[derive(Debug)]
-enum Started {
-    Keeper(Group),
-    Ended(Signal),
-}
-
 impl<'a> Session<'a> {
     /// Takes over a lock.
     ///
@@ -86,12 +80,7 @@ impl<'a> Session<'a> {
 
     /// Runs the command and releases the lock.
     pub(super) async fn run(mut self) -> Result<Exit, Failure> {
-        let started = match self.start_keeper().await {
-            Ok(Started::Keeper(group)) => Ok(group),
-            Ok(Started::Ended(signal)) => Err(Ok(signals::exit(signal))),
-            Err(failure) => Err(Err(failure)),
-        };
-        let group = match started {
+        let group = match self.start_keeper().await {
             Ok(group) => group,
             Err(result) => {
                 self.release(false).await;
@@ -114,14 +103,21 @@ impl<'a> Session<'a> {
     }
 
     /// Starts what will kill the command if this program cannot.
-    async fn start_keeper(&mut self) -> Result<Started, Failure> {
+    ///
+    /// # Errors
+    ///
+    /// How the program ends: by a signal, because the lock is lost, or because the system refuses the process.
+    async fn start_keeper(&mut self) -> Result<Group, Result<Exit, Failure>> {
         let lost = self.guard.lost();
         tokio::select! {
             biased;
-            signal = self.signals.next_ending() => Ok(Started::Ended(signal)),
-            error = lost => Err(Failure::new(Exit::LOST, format!("{}; the command was not started", spelled(&error)))),
-            group = Group::start() => group.map(Started::Keeper).map_err(|error| {
-                Failure::new(Exit::BUG, format!("cannot start what would end the command if redlock died: {error}"))
+            signal = self.signals.next_ending() => Err(Ok(signals::exit(signal))),
+            error = lost => {
+                Err(Err(Failure::new(Exit::LOST, format!("{}; the command was not started", spelled(&error)))))
+            }
+            group = Group::start() => group.map_err(|error| {
+                let message = format!("cannot start what would end the command if redlock died: {error}");
+                Err(Failure::new(Exit::BUG, message))
             }),
         }
     }

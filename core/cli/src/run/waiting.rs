@@ -14,6 +14,7 @@ use crate::progress::Progress;
 use crate::run::args::Args;
 use crate::run::group;
 use crate::signals::{self, Signals};
+use crate::status;
 
 /// A shorter wait shows nothing: a line that comes and goes is only noise.
 const FIRST_LOOK: Duration = Duration::from_millis(500);
@@ -65,16 +66,12 @@ async fn show(args: &Args, redlock: &Redlock) {
     clock.sleep(FIRST_LOOK).await;
     loop {
         if let Ok(views) = look(args, redlock).await
-            && let Some(text) = describe(&views, args.shared, wall(&clock))
+            && let Some(text) = describe(&views, args.shared, status::now())
         {
             progress.show(&format!("redlock: {text}"));
         }
         clock.sleep(LOOK).await;
     }
-}
-
-fn wall(clock: &Clock) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_micros(clock.wall_micros())
 }
 
 /// Asks the nodes about each name, or about each slot of a semaphore.
