@@ -7,9 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use redlock::bindings::calls;
 use redlock::bindings::completion_queue::{Completion, Queue as Calls, Taken};
+use redlock::bindings::lock_object::Timeout;
 
 use crate::client::Client;
-use crate::convert::{Blocking, Name, Permits, Slot, Timeout, Ttl, duration, limit, no_others};
+use crate::convert::{Name, blocking, duration, limit, no_others, own_timeout, permits, slot, timeout_of_acquire, ttl};
 use crate::error::Raised;
 use crate::inspect::{diagnosis_to_python, to_python};
 use crate::listing::Listing;
@@ -62,19 +63,19 @@ impl Queue {
     }
 
     #[pyo3(
-        signature = (handle, blocking = Blocking(true), timeout = Timeout::Unset, **others),
+        signature = (handle, blocking = true, timeout = None, **others),
         text_signature = "($self, handle, blocking=True, timeout=..., **others)"
     )]
     fn acquire(
         &self,
         py: Python<'_>,
         handle: &Bound<'_, Handle>,
-        blocking: Blocking,
-        timeout: Timeout,
+        #[pyo3(from_py_with = blocking)] blocking: bool,
+        #[pyo3(from_py_with = own_timeout)] timeout: Timeout,
         others: Option<&Bound<'_, PyDict>>,
     ) -> Result<u64, Raised> {
         no_others(others)?;
-        let timeout = timeout.of_acquire(py, blocking)?;
+        let timeout = timeout_of_acquire(py, blocking, timeout)?;
         handle.get().prepare(py)?;
         Ok(self.queue.acquire(&handle.get().object, timeout)?)
     }
@@ -85,13 +86,13 @@ impl Queue {
     }
 
     #[pyo3(signature = (handle, ttl = None))]
-    fn extend(&self, handle: &Bound<'_, Handle>, ttl: Option<Ttl>) -> Result<u64, Raised> {
-        Ok(self.queue.extend(&handle.get().object, ttl.map(|ttl| ttl.0))?)
+    fn extend(&self, handle: &Bound<'_, Handle>, ttl: Option<Bound<'_, PyAny>>) -> Result<u64, Raised> {
+        Ok(self.queue.extend(&handle.get().object, self::ttl(ttl)?)?)
     }
 
     #[pyo3(signature = (handle, ttl = None))]
-    fn detach(&self, handle: &Bound<'_, Handle>, ttl: Option<Ttl>) -> Result<u64, Raised> {
-        Ok(self.queue.detach(&handle.get().object, ttl.map(|ttl| ttl.0))?)
+    fn detach(&self, handle: &Bound<'_, Handle>, ttl: Option<Bound<'_, PyAny>>) -> Result<u64, Raised> {
+        Ok(self.queue.detach(&handle.get().object, self::ttl(ttl)?)?)
     }
 
     fn release(&self, handle: &Bound<'_, Handle>) -> Result<u64, Raised> {
@@ -109,9 +110,14 @@ impl Queue {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn inspect_semaphore(&self, client: &Bound<'_, Client>, name: Name, permits: Permits) -> Result<u64, Raised> {
+    fn inspect_semaphore(
+        &self,
+        client: &Bound<'_, Client>,
+        name: Name,
+        #[pyo3(from_py_with = permits)] permits: u32,
+    ) -> Result<u64, Raised> {
         client.get().prepare(client.py())?;
-        Ok(self.queue.start(calls::inspect_semaphore(&client.get().redlock, &name.bytes, permits.0)?)?)
+        Ok(self.queue.start(calls::inspect_semaphore(&client.get().redlock, &name.bytes, permits)?)?)
     }
 
     fn list_page(&self, listing: &Bound<'_, Listing>) -> Result<u64, Raised> {
@@ -131,9 +137,14 @@ impl Queue {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn break_lock(&self, client: &Bound<'_, Client>, name: Name, slot: Option<Slot>) -> Result<u64, Raised> {
+    fn break_lock(
+        &self,
+        client: &Bound<'_, Client>,
+        name: Name,
+        slot: Option<Bound<'_, PyAny>>,
+    ) -> Result<u64, Raised> {
         client.get().prepare(client.py())?;
-        Ok(self.queue.start(calls::break_lock(&client.get().redlock, &name.bytes, slot.map(|slot| slot.0))?)?)
+        Ok(self.queue.start(calls::break_lock(&client.get().redlock, &name.bytes, self::slot(slot)?)?)?)
     }
 
     fn diagnose(&self, client: &Bound<'_, Client>) -> Result<u64, Raised> {

@@ -11,7 +11,7 @@ use redlock::bindings::calls::{Call, break_lock, close, diagnose, inspect, inspe
 use redlock::bindings::options::Scope;
 use redlock::{Error, Redlock};
 
-use crate::convert::{self, Name, Permits, Slot, limit};
+use crate::convert::{self, Name, limit, permits};
 use crate::credentials::Provider;
 use crate::error::Raised;
 use crate::inspect::{diagnosis_to_python, to_python};
@@ -93,8 +93,13 @@ impl Client {
     /// Read what the nodes show of each slot of a semaphore. The call blocks.
     #[pyo3(name = "_views")]
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn views<'py>(&self, py: Python<'py>, name: Name, permits: Permits) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
-        let views = self.drive(py, |client| inspect_semaphore(client, &name.bytes, permits.0))?;
+    fn views<'py>(
+        &self,
+        py: Python<'py>,
+        name: Name,
+        #[pyo3(from_py_with = permits)] permits: u32,
+    ) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
+        let views = self.drive(py, |client| inspect_semaphore(client, &name.bytes, permits))?;
         Ok(views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<_>>()?)
     }
 
@@ -113,9 +118,10 @@ impl Client {
         &self,
         py: Python<'py>,
         name: Name,
-        slot: Option<Slot>,
+        slot: Option<Bound<'_, PyAny>>,
     ) -> Result<Option<Bound<'py, PyAny>>, Raised> {
-        let view = self.drive(py, |client| break_lock(client, &name.bytes, slot.map(|slot| slot.0)))?;
+        let slot = convert::slot(slot)?;
+        let view = self.drive(py, |client| break_lock(client, &name.bytes, slot))?;
         Ok(view.map(|view| to_python(py, view)).transpose()?)
     }
 

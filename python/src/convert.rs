@@ -114,54 +114,29 @@ fn is_int(given: &Bound<'_, PyAny>) -> bool {
     given.is_instance_of::<PyInt>() && !given.is_instance_of::<PyBool>()
 }
 
-/// The argument `timeout` of an acquire.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Timeout {
-    /// Left out, or `...`: the lock's own timeout applies.
-    Unset,
-    /// A duration, or `None` to wait forever.
-    Set(Option<Duration>),
+/// Converts the argument `timeout` of an acquire. With `...`, as without it, the lock's own timeout applies.
+pub(crate) fn own_timeout(given: &Bound<'_, PyAny>) -> PyResult<lock_object::Timeout> {
+    if given.is(given.py().Ellipsis()) { Ok(None) } else { timeout("timeout", given).map(Some) }
 }
 
-impl Timeout {
-    /// Converts to the engine's type. `blocking=False` is a timeout of zero.
-    pub(crate) fn of_acquire(self, py: Python<'_>, Blocking(blocking): Blocking) -> PyResult<lock_object::Timeout> {
-        match (blocking, self) {
-            (true, Self::Unset) => Ok(None),
-            (true, Self::Set(timeout)) => Ok(Some(timeout)),
-            (false, Self::Unset) => Ok(Some(Some(Duration::ZERO))),
-            (false, Self::Set(_)) => {
-                Err(invalid(py, "timeout", String::from("timeout cannot be combined with blocking=False")))
-            }
-        }
+/// Converts the argument `blocking` of an acquire.
+pub(crate) fn blocking(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match given.cast::<PyBool>() {
+        Ok(blocking) => Ok(blocking.is_true()),
+        Err(_) => wrong_type("blocking", "blocking", given, "True or False; to wait for 5 s, write acquire(timeout=5)"),
     }
 }
 
-impl<'py> FromPyObject<'_, 'py> for Timeout {
-    type Error = PyErr;
-
-    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        if given.is(given.py().Ellipsis()) {
-            return Ok(Self::Unset);
-        }
-        Ok(Self::Set(timeout("timeout", &given)?))
-    }
-}
-
-/// The argument `blocking` of an acquire.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Blocking(pub(crate) bool);
-
-impl<'py> FromPyObject<'_, 'py> for Blocking {
-    type Error = PyErr;
-
-    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        match given.cast::<PyBool>() {
-            Ok(blocking) => Ok(Self(blocking.is_true())),
-            Err(_) => {
-                wrong_type("blocking", "blocking", &given, "True or False; to wait for 5 s, write acquire(timeout=5)")
-            }
-        }
+/// Returns the timeout of an acquire. `blocking=False` is one of zero.
+pub(crate) fn timeout_of_acquire(
+    py: Python<'_>,
+    blocking: bool,
+    timeout: lock_object::Timeout,
+) -> PyResult<lock_object::Timeout> {
+    match timeout {
+        timeout if blocking => Ok(timeout),
+        None => Ok(Some(Some(Duration::ZERO))),
+        Some(_) => Err(invalid(py, "timeout", String::from("timeout cannot be combined with blocking=False"))),
     }
 }
 
@@ -173,58 +148,28 @@ pub(crate) fn no_others(given: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
     Ok(())
 }
 
-/// The argument `ttl` of an extend.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ttl(pub(crate) Duration);
-
-impl<'py> FromPyObject<'_, 'py> for Ttl {
-    type Error = PyErr;
-
-    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        duration("ttl", &given).map(Self)
-    }
+/// Converts the argument `ttl` of a call that can do without.
+pub(crate) fn ttl(ttl: Option<Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
+    ttl.map(|given| duration("ttl", &given)).transpose()
 }
 
-/// The argument `most` of `count_by_name`: a number of names.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Most(pub(crate) usize);
-
-impl<'py> FromPyObject<'_, 'py> for Most {
-    type Error = PyErr;
-
-    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        if !is_int(&given) {
-            return wrong_type("most", "most", &given, "an int");
-        }
-        let most = given.extract().map_err(|_| {
-            invalid(given.py(), "most", format!("most is {}, but must be 0 or a number of names", &*given))
-        });
-        most.map(Self)
+/// Converts the argument `most` of `count_by_name`: a number of names.
+pub(crate) fn most(given: &Bound<'_, PyAny>) -> PyResult<usize> {
+    if !is_int(given) {
+        return wrong_type("most", "most", given, "an int");
     }
+    let wrong = |_| invalid(given.py(), "most", format!("most is {given}, but must be 0 or a number of names"));
+    given.extract().map_err(wrong)
 }
 
-/// The argument `permits` of a semaphore.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Permits(pub(crate) u32);
-
-impl<'py> FromPyObject<'_, 'py> for Permits {
-    type Error = PyErr;
-
-    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        number("permits", &given, "from 1 to 1000").map(Self)
-    }
+/// Converts the argument `permits` of a semaphore.
+pub(crate) fn permits(given: &Bound<'_, PyAny>) -> PyResult<u32> {
+    number("permits", given, "from 1 to 1000")
 }
 
-/// The argument `slot`: that of one holder of a semaphore.
-#[derive(Debug)]
-pub(crate) struct Slot(pub(crate) u32);
-
-impl<'py> FromPyObject<'_, 'py> for Slot {
-    type Error = PyErr;
-
-    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        number("slot", &given, "from 0 to 999").map(Self)
-    }
+/// Converts the argument `slot`: that of one holder of a semaphore.
+pub(crate) fn slot(slot: Option<Bound<'_, PyAny>>) -> PyResult<Option<u32>> {
+    slot.map(|given| number("slot", &given, "from 0 to 999")).transpose()
 }
 
 /// Converts a whole number. The engine checks the limits of numbers that fit.
@@ -236,16 +181,9 @@ fn number(argument: &str, given: &Bound<'_, PyAny>, limits: &str) -> PyResult<u3
     given.extract().map_err(wrong)
 }
 
-/// The argument `pattern`.
-#[derive(Debug)]
-pub(crate) struct Pattern(pub(crate) Vec<u8>);
-
-impl<'py> FromPyObject<'_, 'py> for Pattern {
-    type Error = PyErr;
-
-    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        Name::of("pattern", "pattern", &given).map(|name| Self(name.bytes))
-    }
+/// Converts the argument `pattern`.
+pub(crate) fn pattern(given: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    Name::of("pattern", "pattern", given).map(|name| name.bytes)
 }
 
 /// A name as the caller gave it, and its bytes.
@@ -281,27 +219,20 @@ impl Name {
     }
 }
 
-/// The argument `names` of a lock of several names.
-#[derive(Debug)]
-pub(crate) struct Names(pub(crate) Vec<Name>);
-
-impl<'py> FromPyObject<'_, 'py> for Names {
-    type Error = PyErr;
-
-    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        const WANTED: &str = "a list of names, each of them a str or bytes; for one name, use lock";
-        if given.is_callable() {
-            return wrong_type("names", "names", &given, "a list of names; to make them from arguments, use locked");
-        }
-        // The items of a text are its letters.
-        let is_text = given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>();
-        if is_text || !given.get_type().hasattr("__iter__")? {
-            return wrong_type("names", "names", &given, WANTED);
-        }
-        let each = given.try_iter()?.enumerate();
-        let names = each.map(|(index, name)| Name::of("names", &format!("names[{index}]"), &name?));
-        names.collect::<PyResult<_>>().map(Self)
+/// Converts the argument `names` of a lock of several names.
+pub(crate) fn names(given: &Bound<'_, PyAny>) -> PyResult<Vec<Name>> {
+    const WANTED: &str = "a list of names, each of them a str or bytes; for one name, use lock";
+    if given.is_callable() {
+        return wrong_type("names", "names", given, "a list of names; to make them from arguments, use locked");
     }
+    // The items of a text are its letters.
+    let is_text = given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>();
+    if is_text || !given.get_type().hasattr("__iter__")? {
+        return wrong_type("names", "names", given, WANTED);
+    }
+    let each = given.try_iter()?.enumerate();
+    let names = each.map(|(index, name)| Name::of("names", &format!("names[{index}]"), &name?));
+    names.collect()
 }
 
 /// Converts the nodes of a client: an address or a client of redis-py, or several. Clients may add to `options`. Error

@@ -18,8 +18,6 @@
 //! during which a waiting thread is detached and never attaches again.
 
 use std::cell::Cell;
-use std::error::Error as StdError;
-use std::fmt;
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
@@ -133,7 +131,10 @@ impl Credentials for Caller {
     async fn login(&self) -> Result<Login, ProviderError> {
         let (answer, answered) = oneshot::channel();
         self.0.local().put(answer);
-        answered.await.unwrap_or_else(|_| Err(ProviderError::named("its thread does not run", NoThread)))
+        answered.await.unwrap_or_else(|_| {
+            let shown = "no thread of this process calls the credentials provider".to_owned();
+            Err(ProviderError::named("its thread does not run", OwnException::new(shown, |_| None)))
+        })
     }
 }
 
@@ -373,15 +374,3 @@ fn exception_of(provider: &Py<PyWeakrefReference>, number: u64, py: Python<'_>) 
     drop(failure);
     Some(PyErr::from_value(exception.into_bound(py)))
 }
-
-/// The error of a call that no thread takes.
-#[derive(Debug)]
-struct NoThread;
-
-impl fmt::Display for NoThread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no thread of this process calls the credentials provider")
-    }
-}
-
-impl StdError for NoThread {}

@@ -7,7 +7,7 @@ use redlock::bindings::Listing as Pages;
 use redlock::bindings::calls::list_page;
 
 use crate::client::Client;
-use crate::convert::Pattern;
+use crate::convert::pattern;
 use crate::error::Raised;
 use crate::inspect::to_python;
 
@@ -30,8 +30,8 @@ impl Listing {
 impl Listing {
     #[new]
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn new(client: Bound<'_, Client>, pattern: Pattern) -> Self {
-        Self { pages: Pages::new(&client.get().redlock, &pattern.0), client: client.unbind() }
+    fn new(client: Bound<'_, Client>, #[pyo3(from_py_with = pattern)] pattern: Vec<u8>) -> Self {
+        Self { pages: Pages::new(&client.get().redlock, &pattern), client: client.unbind() }
     }
 
     /// Read the next locks; none at the end. The call blocks.

@@ -10,12 +10,12 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use redlock::bindings::Stop;
-use redlock::bindings::lock_object::{AbandonedHold, LockObject};
+use redlock::bindings::lock_object::{AbandonedHold, LockObject, Timeout};
 use redlock::bindings::options::Scope;
 use redlock::{Error, ErrorKind};
 
 use crate::client::Client;
-use crate::convert::{self, Blocking, Timeout, Ttl};
+use crate::convert::{self, blocking, own_timeout};
 use crate::credentials::Provider;
 use crate::error::{Raised, to_pyerr};
 use crate::shape::{Given, Title};
@@ -61,15 +61,14 @@ impl Handle {
         given: Option<Given<'_>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> Result<Self, Raised> {
-        let source = source.ok_or_else(|| Raised::Exception(PyTypeError::new_err(NOT_MADE_SO)))?;
-        let Ok(client) = source.cast::<Client>() else {
-            let Ok(lock) = source.cast::<Self>() else {
-                return Err(Raised::Exception(PyTypeError::new_err(NOT_MADE_SO)));
-            };
+        let not_made_so = || Raised::Exception(PyTypeError::new_err(NOT_MADE_SO));
+        let source = source.ok_or_else(not_made_so)?;
+        if let Ok(lock) = source.cast::<Self>() {
             let Self { object, title, provider } = lock.get();
             let provider = provider.as_ref().map(|provider| provider.clone_ref(py));
             return Ok(Self { object: object.fresh(), title: title.clone_ref(py), provider });
-        };
+        }
+        let client = source.cast::<Client>().map_err(|_| not_made_so())?;
         let given = given.map_or_else(|| py.None().into_bound(py).extract(), Ok)?;
         let is_shared = options.map_or(Ok(false), convert::take_shared)?;
         let lock = given.lock(&client.get().redlock).options(convert::options(options, Scope::Lock)?);
@@ -283,17 +282,17 @@ impl Lock {
     /// True
     /// >>> lock.release()
     #[pyo3(
-        signature = (blocking = Blocking(true), timeout = Timeout::Unset, **others),
+        signature = (blocking = true, timeout = None, **others),
         text_signature = "($self, blocking=True, timeout=...)"
     )]
     fn acquire(
         slf: &Bound<'_, Self>,
-        blocking: Blocking,
-        timeout: Timeout,
+        #[pyo3(from_py_with = blocking)] blocking: bool,
+        #[pyo3(from_py_with = own_timeout)] timeout: Timeout,
         others: Option<&Bound<'_, PyDict>>,
     ) -> Result<bool, Raised> {
         convert::no_others(others)?;
-        let timeout = timeout.of_acquire(slf.py(), blocking)?;
+        let timeout = convert::timeout_of_acquire(slf.py(), blocking, timeout)?;
         slf.as_super().get().prepare(slf.py())?;
         match Self::win(slf, |object, signals| object.acquire(timeout, warn_in_loop, signals.check())) {
             Err(Raised::Failed(error)) if error.kind() == ErrorKind::Timeout => Ok(false),
@@ -316,8 +315,8 @@ impl Lock {
     /// ...     lock.remaining > 50
     /// True
     #[pyo3(signature = (ttl = None))]
-    fn extend(slf: &Bound<'_, Self>, ttl: Option<Ttl>) -> Result<(), Raised> {
-        let ttl = ttl.map(|ttl| ttl.0);
+    fn extend(slf: &Bound<'_, Self>, ttl: Option<Bound<'_, PyAny>>) -> Result<(), Raised> {
+        let ttl = convert::ttl(ttl)?;
         Self::block(slf, |object, signals| object.extend(ttl, signals.check()))
     }
 
@@ -344,8 +343,8 @@ impl Lock {
     /// ...     lock.name, lock.fence == fence
     /// ('report:17', True)
     #[pyo3(signature = (ttl = None))]
-    fn detach(slf: &Bound<'_, Self>, ttl: Option<Ttl>) -> Result<String, Raised> {
-        let ttl = ttl.map(|ttl| ttl.0);
+    fn detach(slf: &Bound<'_, Self>, ttl: Option<Bound<'_, PyAny>>) -> Result<String, Raised> {
+        let ttl = convert::ttl(ttl)?;
         let detaching = Self::block(slf, |object, signals| object.detach(ttl, signals.check()))?;
         // As in `win`: nobody would have the text. Dropped here, it releases the lock.
         slf.py().check_signals()?;

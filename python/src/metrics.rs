@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use redlock::{Metric, Point, PointValue};
 
-use crate::convert::Most;
+use crate::convert::most;
 
 /// Return all metrics of this process, each with its name, kind, sentence and points, and the same as text.
 #[pyfunction]
@@ -16,8 +16,8 @@ pub(crate) fn stats(py: Python<'_>) -> PyResult<(Vec<Bound<'_, PyTuple>>, String
 
 /// Have the first `most` names counted each by itself from now on.
 #[pyfunction]
-pub(crate) fn count_by_name(most: Most) {
-    redlock::count_by_name(most.0);
+pub(crate) fn count_by_name(#[pyo3(from_py_with = most)] most: usize) {
+    redlock::count_by_name(most);
 }
 
 fn metric_to_python<'py>(py: Python<'py>, metric: &Metric) -> PyResult<Bound<'py, PyTuple>> {

@@ -6,7 +6,7 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 use redlock::bindings::lock_object::{LockObject, term};
 use redlock::{Fixed, Lock, Redlock};
 
-use crate::convert::{self, Name, Names, Permits};
+use crate::convert::{self, Name, names, permits};
 
 /// A shape that is more than a name.
 #[pyclass(frozen, module = "redlock._native")]
@@ -27,14 +27,14 @@ enum Kind {
 impl Shape {
     /// Make the shape of a lock of several names.
     #[staticmethod]
-    fn several(names: Names) -> Self {
-        Self(Kind::Several(names.0))
+    fn several(#[pyo3(from_py_with = names)] names: Vec<Name>) -> Self {
+        Self(Kind::Several(names))
     }
 
     /// Make the shape of a semaphore.
     #[staticmethod]
-    fn semaphore(name: Name, permits: Permits) -> Self {
-        Self(Kind::Semaphore(name, permits.0))
+    fn semaphore(name: Name, #[pyo3(from_py_with = permits)] permits: u32) -> Self {
+        Self(Kind::Semaphore(name, permits))
     }
 
     /// Make the shape of the locks of an election's terms.

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use redlock::testing;
 
-use crate::convert::{Name, duration};
+use crate::convert::{self, Name, duration};
 use crate::error::Raised;
 use crate::lock::Handle;
 
@@ -61,7 +61,7 @@ impl MemoryServer {
     /// Raises `LockInvalidArgument` for a wrong name or ttl.
     #[pyo3(signature = (name, ttl = None))]
     fn hold(&self, name: Name, ttl: Option<Bound<'_, PyAny>>) -> Result<(), Raised> {
-        let ttl = ttl.map(|ttl| duration("ttl", &ttl)).transpose()?;
+        let ttl = convert::ttl(ttl)?;
         Ok(self.0.hold(&name.bytes, ttl)?)
     }
 
