@@ -14,11 +14,11 @@ use redlock::bindings::completion_queue::{Completion, Queue as Completions, Take
 use redlock::bindings::lock_object::{AbandonedHold, LockObject};
 use redlock::bindings::options::Unit;
 
-use crate::client::{Client, Listing, LockView, Name, Names, NodeDiagnosis, Template, bytes, read_permits, read_whole};
+use crate::client::{Client, Listing, LockView, Name, Names, NodeDiagnosis, Template, bytes};
 use crate::convert::number;
 use crate::error::Failure;
 use crate::events::{Listener, NativeEvents};
-use crate::options::{Timeout, read_timeout};
+use crate::options::{Timeout, read_timeout, read_whole};
 use crate::sockets::Sockets;
 use crate::table::{Numbered, Table};
 use crate::wake::Wake;
@@ -252,7 +252,8 @@ pub fn inspect(env: Env, queue: i64, client: &Client, name: Name) -> napi::Resul
 #[napi(catch_unwind)]
 pub fn inspect_semaphore(env: Env, queue: i64, client: &Client, name: Name, permits: f64) -> napi::Result<Started> {
     let calls = Calls::of(queue)?;
-    let call = read_permits(permits).and_then(|permits| engine::inspect_semaphore(&client.0, bytes(&name), permits));
+    let call =
+        read_whole("permits", permits).and_then(|permits| engine::inspect_semaphore(&client.0, bytes(&name), permits));
     calls.start(env, call)
 }
 

@@ -6,13 +6,13 @@ use napi::bindgen_prelude::{ClassInstance, Either, Either3, Null, Uint8Array, Un
 use napi_derive::napi;
 use redlock::bindings::Listing as Pages;
 use redlock::bindings::lock_object::{LockObject, term};
-use redlock::bindings::options::{Options, invalid_argument};
+use redlock::bindings::options::Options;
 use redlock::{Error, NodeState, Redlock};
 
 use crate::convert::{epoch_ms, ms, number};
 use crate::credentials::Provider;
 use crate::error::Failure;
-use crate::options::read_options;
+use crate::options::{read_options, read_whole};
 use crate::table::{Numbered, Table};
 
 /// A name as the caller gave it.
@@ -32,18 +32,6 @@ pub type Names = Either3<String, Uint8Array, Vec<Name>>;
 
 fn every(names: &[Name]) -> Vec<&[u8]> {
     names.iter().map(bytes).collect()
-}
-
-/// Converts a number of permits. The engine checks its limits.
-pub(crate) fn read_permits(permits: f64) -> Result<u32, Error> {
-    read_whole("permits", permits)
-}
-
-/// Converts a whole number that JavaScript has as the argument `what`.
-pub(crate) fn read_whole(what: &'static str, number: f64) -> Result<u32, Error> {
-    // Only a whole number is written without a point.
-    let whole = number.to_string().parse();
-    whole.map_err(|_| invalid_argument(what, format!("{what} is {number}, but must be a whole number")))
 }
 
 /// A client for one set of nodes.
@@ -87,7 +75,7 @@ impl Client {
         options: Option<Vec<Unknown<'_>>>,
     ) -> Either<Template, Failure> {
         Template::of(options, |options| {
-            LockObject::new(self.0.semaphore(bytes(&name), read_permits(permits)?).options(options))
+            LockObject::new(self.0.semaphore(bytes(&name), read_whole("permits", permits)?).options(options))
         })
     }
 

@@ -86,11 +86,8 @@ impl LoginRequests {
     /// Answers a request with a failure. `kind` is shown, and `thrown` is the number of what the provider threw.
     #[napi(catch_unwind)]
     pub fn fail(&self, id: i64, kind: String, thrown: Option<i64>) {
-        let error = match thrown {
-            Some(number) => ProviderError::named(&kind, Thrown { number, kind: kind.clone() }),
-            None => ProviderError::named(&kind, Gone),
-        };
-        self.0.settle(id, Err(error));
+        let shown = thrown.map(|_| format!("the credentials provider failed: {kind}"));
+        self.0.settle(id, Err(ProviderError::named(&kind, NoLogin { thrown, shown: shown.unwrap_or_else(gone) })));
     }
 }
 
@@ -118,7 +115,7 @@ impl Provider {
 fn login(requests: &Weak<Requests>, provider: i64) -> impl Future<Output = Answer> + Send + use<> {
     let request = requests.upgrade().map(|requests| requests.add(provider));
     async move {
-        let gone = || ProviderError::named("its thread has ended", Gone);
+        let gone = || ProviderError::named("its thread has ended", NoLogin { thrown: None, shown: gone() });
         let mut request = request.ok_or_else(gone)?;
         (&mut request.answer).await.unwrap_or_else(|_| Err(gone()))
     }
@@ -170,29 +167,22 @@ impl Drop for Unanswered {
     }
 }
 
-/// What a provider threw, under the number by which JavaScript keeps it.
+/// Why there is no login.
 #[derive(Clone, Debug)]
-pub(crate) struct Thrown {
-    pub(crate) number: i64,
-    kind: String,
+pub(crate) struct NoLogin {
+    /// The number by which JavaScript keeps what the provider threw; `None` if it was not called.
+    pub(crate) thrown: Option<i64>,
+    shown: String,
 }
 
-impl fmt::Display for Thrown {
+impl fmt::Display for NoLogin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the credentials provider failed: {}", self.kind)
+        f.write_str(&self.shown)
     }
 }
 
-impl StdError for Thrown {}
+impl StdError for NoLogin {}
 
-/// There is no function to call any more.
-#[derive(Clone, Copy, Debug)]
-struct Gone;
-
-impl fmt::Display for Gone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("there is no provider any more")
-    }
+fn gone() -> String {
+    "there is no provider any more".to_owned()
 }
-
-impl StdError for Gone {}

@@ -6,7 +6,7 @@ use napi_derive::napi;
 use redlock::Error;
 
 use crate::convert::camel;
-use crate::credentials::Thrown;
+use crate::credentials::NoLogin;
 
 /// One node's answer.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl From<Error> for Failure {
 
 /// Returns the number of what the credentials provider threw, if that caused `error`.
 fn thrown(error: &Error) -> Option<i64> {
-    error.source()?.downcast_ref().map(|thrown: &Thrown| thrown.number)
+    error.source()?.downcast_ref().and_then(|failure: &NoLogin| failure.thrown)
 }
 
 /// Returns the failure for an option that does not exist.

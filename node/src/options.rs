@@ -48,7 +48,7 @@ pub(crate) fn read_options(values: Option<Vec<Unknown<'_>>>) -> Result<Options, 
         let value = match (row.kind, value) {
             (_, Either5::A(())) => continue,
             (Kind::Timeout, Either5::B(amount)) => Value::Timeout(Unit::Millis.timeout(row.name, amount)?),
-            (Kind::Count, Either5::B(count)) => Value::Count(whole(row.name, count)?),
+            (Kind::Count, Either5::B(count)) => Value::Count(read_whole(row.name, count)?),
             (_, Either5::B(amount)) => Value::Duration(Unit::Millis.duration(row.name, amount)?),
             (_, Either5::C(flag)) => Value::Flag(flag),
             (Kind::Path, Either5::D(path)) => Value::Path(path.into()),
@@ -61,10 +61,11 @@ pub(crate) fn read_options(values: Option<Vec<Unknown<'_>>>) -> Result<Options, 
     Ok(options)
 }
 
-/// Converts a number that has to be whole.
-fn whole(option: &str, count: f64) -> Result<u32, Error> {
-    let wrong = |_| invalid_argument(option, format!("{} is {count}, but must be a whole number", camel(option)));
-    count.to_string().parse().map_err(wrong)
+/// Converts a number that has to be whole. The engine checks its limits.
+pub(crate) fn read_whole(argument: &str, number: f64) -> Result<u32, Error> {
+    let wrong = |_| invalid_argument(argument, format!("{} is {number}, but must be a whole number", camel(argument)));
+    // Only a whole number is written without a point.
+    number.to_string().parse().map_err(wrong)
 }
 
 /// Converts a value by its type. If napi tried one type after another, it would write a message for each wrong one.

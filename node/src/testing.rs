@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use napi_derive::napi;
-use redlock::Error;
 use redlock::bindings::options::Unit;
 use redlock::testing;
 
@@ -33,7 +32,8 @@ impl TestServer {
     /// Has somebody else hold a name, for milliseconds or a day. Returns what was wrong with the arguments.
     #[napi(catch_unwind)]
     pub fn hold(&self, name: Name, ttl: Option<f64>) -> Option<Failure> {
-        self.held(&name, ttl).err().map(Failure::from)
+        let ttl = ttl.map(|ttl| Unit::Millis.duration("ttl", ttl)).transpose();
+        ttl.and_then(|ttl| self.0.hold(bytes(&name), ttl)).err().map(Failure::from)
     }
 
     /// Has somebody else release a name. Returns what was wrong with it.
@@ -64,11 +64,6 @@ impl TestServer {
     #[napi(catch_unwind)]
     pub fn advance(&self, by: f64) -> Option<Failure> {
         Unit::Millis.duration("by", by).map(|by: Duration| self.0.advance(by)).err().map(Failure::from)
-    }
-
-    fn held(&self, name: &Name, ttl: Option<f64>) -> Result<(), Error> {
-        let ttl = ttl.map(|ttl| Unit::Millis.duration("ttl", ttl)).transpose()?;
-        self.0.hold(bytes(name), ttl)
     }
 }
 
