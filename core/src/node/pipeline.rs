@@ -43,20 +43,21 @@ use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker, ready};
 
 use redis::Cmd;
+use tokio::io::AsyncWrite;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::AbortHandle;
 
 pub(super) use queue::Answer;
 use queue::{Change, Next, Queue, Reader};
 pub(super) use shared::Unasked;
-use shared::{Outgoing, Shared};
+use shared::{Hear, Outgoing, Shared};
 
 use super::refusal::io_failure;
 use crate::sys::event_loop::EventLoop;
 use crate::sys::future::{idle_waker, poll_for};
 use crate::sys::task::spawn;
 use crate::transport::failure::Failure;
-use crate::transport::socket::Transport;
+use crate::transport::socket::Stream;
 
 mod lending;
 mod queue;
@@ -66,9 +67,10 @@ mod shared;
 const KEPT: usize = 65_536;
 
 /// A handle to a connection.
-pub(super) struct Pipeline<S> {
-    shared: Arc<Shared<S>>,
-    driver: Arc<Driver>,
+#[derive(Clone)]
+pub(super) struct Pipeline {
+    shared: Arc<Shared>,
+    _driver: Arc<Driver>,
 }
 
 /// The driver's task, which ends with the last handle.
@@ -80,61 +82,50 @@ impl Drop for Driver {
     }
 }
 
-impl<S> Clone for Pipeline<S> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), driver: Arc::clone(&self.driver) }
-    }
-}
-
-impl<S: Transport> Pipeline<S> {
+impl Pipeline {
     /// Makes a connection of a stream, and drives it on `runtime`. `hear` gets the events on it. An event loop may watch
     /// the socket if it `is_lendable`: if nobody waits for what the server says unasked.
-    pub(super) fn open(runtime: &Handle, stream: S, is_lendable: bool, hear: Box<dyn FnMut(Unasked) + Send>) -> Self {
+    pub(super) fn open(runtime: &Handle, stream: Stream, is_lendable: bool, hear: Hear) -> Self {
         // On a runtime with several threads, a task that was woken runs right behind the one that woke it, ahead of
         // others that are ready.
         let overtakes = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
         let (shared, driving) = connect(stream, is_lendable, hear, overtakes);
-        Self { shared, driver: Arc::new(Driver(spawn(runtime, driving.run()))) }
+        Self { shared, _driver: Arc::new(Driver(spawn(runtime, driving.run()))) }
     }
 
     /// Asks. The request has its position in the order when this returns. Dropping the future takes the request back,
     /// unless it is written.
-    pub(super) fn ask(&self, command: &Cmd) -> Asking<'_, S> {
+    pub(super) fn ask(&self, command: &Cmd) -> Asking<'_> {
         self.shared.ask(command)
     }
 
     /// Asks `command`, and then what `change` makes of it, with nothing between them. Each has its own answer. The task
     /// that awaits the second one first reads both.
-    pub(super) fn ask_both(&self, command: Cmd, change: impl FnOnce(&mut Cmd)) -> [Asking<'_, S>; 2] {
+    pub(super) fn ask_both(&self, command: Cmd, change: impl FnOnce(&mut Cmd)) -> [Asking<'_>; 2] {
         self.shared.ask_both(command, change)
     }
 
     /// Asks all of `commands`, with nothing between them. Each has its own answer.
-    pub(super) fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_, S>> {
+    pub(super) fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_>> {
         self.shared.ask_all(commands)
     }
 }
 
-fn connect<S>(
-    stream: S,
-    is_lendable: bool,
-    hear: Box<dyn FnMut(Unasked) + Send>,
-    overtakes: bool,
-) -> (Arc<Shared<S>>, Driving<S>) {
+fn connect(stream: Stream, is_lendable: bool, hear: Hear, overtakes: bool) -> (Arc<Shared>, Driving) {
     let shared = Shared::new(stream, is_lendable, hear);
     let driving = Driving { shared: Arc::clone(&shared), overtakes, has_yielded: false, woken: Vec::new() };
     (shared, driving)
 }
 
-impl<S: Transport> Shared<S> {
-    fn ask(&self, command: &Cmd) -> Asking<'_, S> {
+impl Shared {
+    fn ask(&self, command: &Cmd) -> Asking<'_> {
         let mut queue = self.queue.lock();
         let place = queue.push(command);
         self.send(queue, 1);
         Asking { shared: self, place: Some(place) }
     }
 
-    fn ask_both(&self, mut command: Cmd, change: impl FnOnce(&mut Cmd)) -> [Asking<'_, S>; 2] {
+    fn ask_both(&self, mut command: Cmd, change: impl FnOnce(&mut Cmd)) -> [Asking<'_>; 2] {
         let mut queue = self.queue.lock();
         let first = queue.push(&command);
         change(&mut command);
@@ -143,7 +134,7 @@ impl<S: Transport> Shared<S> {
         [first, second].map(|place| Asking { shared: self, place: Some(place) })
     }
 
-    fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_, S>> {
+    fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_>> {
         let mut queue = self.queue.lock();
         let places: Vec<_> = commands.iter().map(|command| queue.push(command)).collect();
         self.send(queue, places.len());
@@ -202,7 +193,7 @@ impl<S: Transport> Shared<S> {
     }
 
     /// Writes what is queued, as far as the stream takes it. Returns the failure of the stream.
-    fn write(&self, outgoing: &mut Outgoing<S>, cx: &mut Context<'_>) -> Option<Failure> {
+    fn write(&self, outgoing: &mut Outgoing, cx: &mut Context<'_>) -> Option<Failure> {
         while outgoing.failure.is_none() {
             let written = self.poll_write(outgoing, cx);
             outgoing.is_flushed = matches!(written, Poll::Ready(Ok(())));
@@ -219,7 +210,7 @@ impl<S: Transport> Shared<S> {
         outgoing.failure.clone()
     }
 
-    fn poll_write(&self, outgoing: &mut Outgoing<S>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write(&self, outgoing: &mut Outgoing, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Outgoing { stream: Some(stream), bytes, taken, .. } = outgoing else { return Poll::Ready(Ok(())) };
         loop {
             while *taken < bytes.len() {
@@ -237,9 +228,7 @@ impl<S: Transport> Shared<S> {
             }
         }
     }
-}
 
-impl<S: Transport> Shared<S> {
     /// Reads for the task that waits at `place`, if its reply is the only awaited one. Returns whether that has come.
     fn read_alone(&self, place: usize, cx: &mut Context<'_>) -> bool {
         let mut woken = Vec::new();
@@ -265,13 +254,13 @@ impl<S: Transport> Shared<S> {
 }
 
 /// One request on its way, and then its answer.
-pub(super) struct Asking<'a, S: Transport> {
-    shared: &'a Shared<S>,
+pub(super) struct Asking<'a> {
+    shared: &'a Shared,
     /// `None` once the answer was taken.
     place: Option<usize>,
 }
 
-impl<S: Transport> Future for Asking<'_, S> {
+impl Future for Asking<'_> {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
@@ -304,7 +293,7 @@ impl<S: Transport> Future for Asking<'_, S> {
     }
 }
 
-impl<S: Transport> Drop for Asking<'_, S> {
+impl Drop for Asking<'_> {
     fn drop(&mut self) {
         let Some(place) = self.place else { return };
         let (asked, driver) = {
@@ -317,8 +306,8 @@ impl<S: Transport> Drop for Asking<'_, S> {
 }
 
 /// The driver's state.
-struct Driving<S> {
-    shared: Arc<Shared<S>>,
+struct Driving {
+    shared: Arc<Shared>,
     /// Whether it may run ahead of other ready tasks, so that it lets them ask first.
     overtakes: bool,
     has_yielded: bool,
@@ -326,7 +315,7 @@ struct Driving<S> {
     woken: Vec<Waker>,
 }
 
-impl<S: Transport> Driving<S> {
+impl Driving {
     async fn run(mut self) {
         let failure = poll_fn(|cx| self.poll(cx)).await;
         let woken = self.shared.end(&failure);
@@ -373,7 +362,7 @@ impl<S: Transport> Driving<S> {
     }
 }
 
-impl<S> Drop for Driving<S> {
+impl Drop for Driving {
     /// Also when the task is aborted, or its runtime ends.
     fn drop(&mut self) {
         self.shared.end(&Failure::Closed).into_iter().for_each(Waker::wake);

@@ -39,10 +39,11 @@ use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
 use crate::sys::task::spawn;
 use crate::texts::opaque;
-use crate::transport::dial::{Dialer, Stream};
+use crate::transport::dial::Dialer;
 use crate::transport::failure::Failure;
 use crate::transport::logins::{LoginSource, Logins, Numbered};
 use crate::transport::progress::{Phase, Progress};
+use crate::transport::socket::Stream;
 use crate::transport::tls::Tls;
 
 /// How long the answer to a login on a live connection is awaited. Without a limit, a silent server would keep a
@@ -367,7 +368,7 @@ fn opening(first: Vec<Cmd>, plan: Plan, watches: bool) -> Vec<Cmd> {
 }
 
 /// Sends all of `commands` in one write. Each has its own answer, up to where the server hung up.
-async fn ask_all(connection: &Wire, commands: &[Cmd]) -> Vec<Answer> {
+async fn ask_all(connection: &Pipeline, commands: &[Cmd]) -> Vec<Answer> {
     join_all(connection.ask_all(commands)).await
 }
 
@@ -391,7 +392,7 @@ fn hear(events: &EventSink, unasked: &Unasked) {
 }
 
 /// Makes a connection of a stream, and runs it on the current runtime.
-fn open(stream: Stream, events: Option<EventSink>) -> Wire {
+fn open(stream: Stream, events: Option<EventSink>) -> Pipeline {
     let tracks = events.as_ref().is_some_and(EventSink::tracks);
     let hear = move |unasked| {
         if let Some(events) = &events {
@@ -411,13 +412,10 @@ fn hello(login: &Login) -> Cmd {
     command
 }
 
-/// The requests and replies of one connection.
-type Wire = Pipeline<Stream>;
-
 /// A connection to a server.
 #[derive(Clone)]
 pub(crate) struct RedisConnection {
-    inner: Wire,
+    inner: Pipeline,
     ways: Arc<ConnectionState>,
     /// Receives the next change of each key that is read on this connection, if the server reports it.
     reports_to: Option<EventSink>,
@@ -690,7 +688,7 @@ impl RedisConnection {
 
 /// Returns a server's info by its answer to INFO. Where that is refused or left out, HELLO still reports the role.
 async fn fetch_info(
-    connection: &Wire,
+    connection: &Pipeline,
     info: Option<Value>,
     said: Option<Value>,
     plan: Plan,

@@ -45,7 +45,7 @@ use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
 use crate::sys::task::{Task, spawn};
 use crate::texts::opaque;
-use crate::transport::dial::{Dialer, Stream};
+use crate::transport::dial::Dialer;
 use crate::transport::failure::Failure;
 use crate::transport::logins::LoginSource;
 use crate::transport::progress::{Phase, Progress};
@@ -65,9 +65,6 @@ const REST: Duration = Duration::from_secs(1);
 
 /// How long they are asked after the last request to the node.
 const IDLE: Duration = Duration::from_secs(60);
-
-/// A connection to a sentinel.
-type SentinelConnection = Pipeline<Stream>;
 
 /// Something that uses the primary. Called by the background, outside of every lock.
 pub(crate) trait Follower: fmt::Debug + Send + Sync {
@@ -265,7 +262,7 @@ impl Sentinels {
 opaque!(Sentinels);
 
 /// The answers of one sentinel, and the connection to keep.
-type One = Result<(Option<SentinelConnection>, Answers), Failure>;
+type One = Result<(Option<Pipeline>, Answers), Failure>;
 
 /// The answers of one sentinel: what it tells, and its answer to SENTINEL MASTER.
 type Answers = (Told, Value);
@@ -273,7 +270,7 @@ type Answers = (Told, Value);
 /// The task that asks, with its connections.
 struct Inquiry {
     sentinels: Arc<Sentinels>,
-    lines: Vec<Option<SentinelConnection>>,
+    lines: Vec<Option<Pipeline>>,
     /// Those that are asked.
     pending: Vec<Option<oneshot::Receiver<One>>>,
     /// Whether it has ended by itself.
@@ -347,7 +344,7 @@ impl Drop for Inquiry {
 
 impl Sentinels {
     /// Asks one sentinel, over `line` if that still works. Returns the connection to keep.
-    async fn ask_one(&self, index: usize, line: Option<SentinelConnection>, progress: &Progress) -> One {
+    async fn ask_one(&self, index: usize, line: Option<Pipeline>, progress: &Progress) -> One {
         progress.enter(Phase::SetUp);
         let (dialers, login) = match &self.access {
             SentinelAccess::Dialed { dialers, login } => (dialers, login),
@@ -390,7 +387,7 @@ impl Sentinels {
 ///
 /// While a failover ends, the sentinel that leads it tells the new epoch with the former place in the second answer. The
 /// first one has the new place.
-async fn question(line: &SentinelConnection, login: Option<Cmd>, master: &str) -> Result<Answers, Failure> {
+async fn question(line: &Pipeline, login: Option<Cmd>, master: &str) -> Result<Answers, Failure> {
     let has_login = login.is_some();
     let ask = |subcommand: &str| command_of(&["SENTINEL", subcommand, master]);
     let commands: Vec<_> = login.into_iter().chain([ask("GET-MASTER-ADDR-BY-NAME"), ask("MASTER")]).collect();

@@ -13,25 +13,23 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::address::Target;
-use crate::protocol::certificate::Validity;
 use crate::sys::boot_time::MISSING;
 use crate::sys::clock::Clock;
 use crate::sys::fork::{PerProcess, Pid};
-use crate::sys::limits;
-use crate::sys::local_socket::LocalStream;
 use crate::sys::shared_calls::SharedCalls;
+use crate::sys::{limits, local_socket};
+use crate::texts::opaque;
 use crate::transport::failure::Failure;
 use crate::transport::progress::{Phase, Progress};
-use crate::transport::socket::{Socket, Transport};
-use crate::transport::tls::{self, Tls, TlsStream};
+use crate::transport::socket::{Socket, Stream};
+use crate::transport::tls::Tls;
 
 /// The time for which an address is tried alone. RFC 8305, section 5, recommends it.
 pub(crate) const HEAD_START: Duration = Duration::from_millis(250);
@@ -44,41 +42,27 @@ type LookUps = SharedCalls<String, Result<Vec<SocketAddr>, String>>;
 
 static LOOK_UPS: PerProcess<Arc<LookUps>> = PerProcess::new();
 
+/// Returns the addresses behind a host's name.
+type Resolve = Arc<dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
+
 /// A way to a server's stream.
-#[derive(Debug)]
 pub(crate) struct Dialer {
     target: Target,
     tls: Option<Arc<Tls>>,
     /// After how long an idle connection is probed; zero if it is not.
     keepalive: Duration,
-    resolver: Resolver,
+    resolve: Resolve,
     look_ups: Arc<LookUps>,
 }
 
-/// A stream to a server.
-#[derive(Debug)]
-pub(crate) enum Stream {
-    Plain(Socket),
-    Tls(Box<TlsStream>),
-}
-
-/// A source of the addresses behind a host's name.
-#[derive(Clone, Debug, Default)]
-enum Resolver {
-    /// The operating system's.
-    #[default]
-    System,
-    /// These addresses, which a test may change.
-    #[cfg(test)]
-    Fixed(Arc<crate::sys::mutex::Mutex<Vec<IpAddr>>>),
-}
+opaque!(Dialer);
 
 impl Dialer {
     /// Makes a dialer for a server, with `tls` if the connection is to be encrypted. Its connections are probed when they
     /// were idle for `keepalive`, unless that is zero.
     pub(crate) fn new(target: Target, tls: Option<Arc<Tls>>, keepalive: Duration) -> Self {
         let look_ups = Arc::clone(LOOK_UPS.of(Pid::now(), Arc::default));
-        Self { target, tls, keepalive, resolver: Resolver::System, look_ups }
+        Self { target, tls, keepalive, resolve: Arc::new(resolve), look_ups }
     }
 
     /// Dials, and says in `progress` where it is. Sets no time limit. Cancel safe.
@@ -90,17 +74,17 @@ impl Dialer {
             Target::Tcp { host, port, .. } => {
                 // Before the race: files are read while nothing waits at the other end.
                 let Some(tls) = &self.tls else {
-                    return Ok(Stream::Plain(self.connect(host, *port, clock, progress).await?.into()));
+                    return Ok(Box::new(self.connect(host, *port, clock, progress).await?));
                 };
                 progress.enter(Phase::Certificates);
                 let config = Arc::clone(tls).config().await?;
-                let tcp = self.connect(host, *port, clock, progress).await?;
+                let socket = self.connect(host, *port, clock, progress).await?;
                 progress.enter(Phase::Tls);
-                Ok(Stream::Tls(Box::new(tls.shake_hands(config, tcp.into()).await?)))
+                Ok(Box::new(tls.shake_hands(config, socket).await?))
             }
             Target::Unix { path } => {
                 progress.enter(Phase::Open);
-                Ok(Stream::Plain(connect_unix(path).await?.into()))
+                Ok(Box::new(connect_unix(path).await?))
             }
             Target::Memory { .. } | Target::Sentinel { .. } | Target::Cluster { .. } => {
                 Err(Failure::Unreachable("it is not a server".into()))
@@ -108,7 +92,7 @@ impl Dialer {
         }
     }
 
-    async fn connect(&self, host: &str, port: u16, clock: &Clock, progress: &Progress) -> Result<TcpStream, Failure> {
+    async fn connect(&self, host: &str, port: u16, clock: &Clock, progress: &Progress) -> Result<Socket, Failure> {
         progress.enter(Phase::Resolve);
         let addresses = self.look_up(host, port).await.map_err(|error| {
             // The text is the resolver's, and does not repeat the name.
@@ -118,6 +102,7 @@ impl Dialer {
         let addresses = in_turn(&addresses);
         race(addresses.clone().into_iter().map(|address| connect_tcp(address, self.keepalive)), clock)
             .await
+            .map(Socket::tcp)
             .map_err(|errors| Failure::Unreachable(unreachable(&addresses, &errors).into()))
     }
 
@@ -126,9 +111,9 @@ impl Dialer {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
-        let (resolver, name) = (self.resolver.clone(), host.to_owned());
+        let (resolve, name) = (Arc::clone(&self.resolve), host.to_owned());
         let looked = self.look_ups.call(host.to_owned(), move |running| {
-            running.end(resolver.ask(&name).map_err(|error| error.to_string()));
+            running.end(resolve(&name).map_err(|error| error.to_string()));
         });
         let mut addresses = looked.await.unwrap_or_else(|| Err("the system gives it no thread".to_owned()))?;
         for address in &mut addresses {
@@ -138,18 +123,9 @@ impl Dialer {
     }
 }
 
-impl Resolver {
-    /// Asks, which may take long. The ports are meaningless.
-    fn ask(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
-        match self {
-            Self::System => Ok((host, 0).to_socket_addrs()?.collect()),
-            #[cfg(test)]
-            Self::Fixed(addresses) => {
-                let addresses = addresses.lock();
-                Ok(addresses.iter().map(|ip| SocketAddr::new(*ip, 0)).collect())
-            }
-        }
-    }
+/// Asks the operating system for the addresses behind a host's name, which may take long. The ports are meaningless.
+fn resolve(host: &str) -> io::Result<Vec<SocketAddr>> {
+    Ok((host, 0).to_socket_addrs()?.collect())
 }
 
 /// Sorts addresses so that the families alternate. The resolver's first choice stays first.
@@ -222,8 +198,9 @@ async fn connect_tcp(address: SocketAddr, keepalive: Duration) -> io::Result<Tcp
     Ok(stream)
 }
 
-async fn connect_unix(path: &Path) -> Result<LocalStream, Failure> {
-    LocalStream::connect(path).await.map_err(|error| Failure::Unreachable(reason(&error).into()))
+async fn connect_unix(path: &Path) -> Result<Socket, Failure> {
+    let stream = local_socket::connect(path).await;
+    stream.map(Socket::local).map_err(|error| Failure::Unreachable(reason(&error).into()))
 }
 
 /// Words the errors of all addresses. A single address stands in the message already.
@@ -245,63 +222,6 @@ fn reason(error: &io::Error) -> String {
         kind => kind.to_string(),
     };
     limits::exhausted(error).map_or_else(said, str::to_owned)
-}
-
-impl Stream {
-    /// Returns from when until when the server's certificate is valid; `None` without TLS.
-    pub(crate) fn certificate(&self) -> Option<Validity> {
-        let Self::Tls(stream) = self else { return None };
-        tls::certificate(stream)
-    }
-}
-
-impl Transport for Stream {
-    fn socket(&mut self) -> Option<&mut Socket> {
-        match self {
-            Self::Plain(socket) => Some(socket),
-            Self::Tls(stream) => Some(tls::socket(stream)),
-        }
-    }
-
-    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match self {
-            Self::Plain(socket) => socket.poll_readable(cx),
-            // It may have decrypted more than was read.
-            Self::Tls(_) => Poll::Ready(()),
-        }
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_read(cx, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -361,24 +281,17 @@ mod tests {
         }
     }
 
+    /// Makes a dialer to a host, and the addresses behind its name, which a test may change.
     fn dialer(port: u16, addresses: &[IpAddr]) -> (Dialer, Arc<Mutex<Vec<IpAddr>>>) {
         let addresses = Arc::new(Mutex::new(addresses.to_vec()));
         let target = Target::Tcp { host: "name".into(), port, tls: false };
-        (
-            Dialer {
-                target,
-                tls: None,
-                keepalive: KEEPALIVE,
-                resolver: Resolver::Fixed(Arc::clone(&addresses)),
-                look_ups: Arc::default(),
-            },
-            addresses,
-        )
+        let named = Arc::clone(&addresses);
+        let resolve: Resolve = Arc::new(move |_| Ok(named.lock().iter().map(|ip| SocketAddr::new(*ip, 0)).collect()));
+        (Dialer { target, tls: None, keepalive: KEEPALIVE, resolve, look_ups: Arc::default() }, addresses)
     }
 
-    fn peer(stream: &Stream) -> IpAddr {
-        let Stream::Plain(socket) = stream else { panic!("{stream:?}") };
-        socket.peer().ip()
+    fn peer(mut stream: Stream) -> IpAddr {
+        stream.socket().unwrap().peer().ip()
     }
 
     #[tokio::test]
@@ -390,7 +303,7 @@ mod tests {
         let (dialer, _) = dialer(port, &[dead_ip, live_ip]);
         let start = Clock::System.now();
         let stream = dialer.dial(&Clock::System, &Progress::default()).await.unwrap();
-        assert_eq!(peer(&stream), live_ip);
+        assert_eq!(peer(stream), live_ip);
         let took = Clock::System.now().since(start);
         assert!(took >= HEAD_START && took < LIMIT + harness::SLACK, "{took:?}");
     }
@@ -402,7 +315,7 @@ mod tests {
         let port = live.local_addr().unwrap().port();
         let (dialer, addresses) = dialer(port, &[first, second]);
         let start = Clock::System.now();
-        assert_eq!(peer(&dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), second);
+        assert_eq!(peer(dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), second);
         assert!(Clock::System.now().since(start) < HEAD_START + harness::SLACK);
         drop(live);
         let refused = dialer.dial(&Clock::System, &Progress::default()).await.unwrap_err();
@@ -419,9 +332,9 @@ mod tests {
         let port = old.local_addr().unwrap().port();
         let _new = TcpListener::bind((after, port)).await.unwrap();
         let (dialer, addresses) = dialer(port, &[before]);
-        assert_eq!(peer(&dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), before);
+        assert_eq!(peer(dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), before);
         *addresses.lock() = vec![after];
-        assert_eq!(peer(&dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), after);
+        assert_eq!(peer(dialer.dial(&Clock::System, &Progress::default()).await.unwrap()), after);
     }
 
     #[tokio::test]
@@ -442,8 +355,7 @@ mod tests {
         let start = Clock::System.now();
         assert!(Clock::System.timeout(LIMIT, pin!(dials())).await.is_none());
         assert!(Clock::System.now().since(start) < LIMIT + harness::SLACK);
-        let Resolver::Fixed(asked) = &dialer.resolver else { panic!("{dialer:?}") };
-        assert_eq!(Arc::strong_count(asked), 4, "the dialer's, two of this test, and that of one look-up");
+        assert_eq!(Arc::strong_count(&dialer.resolve), 2, "the dialer's, and that of one look-up");
         drop(go_on);
         resolver.join().unwrap();
         assert!(dials().await.iter().all(Result::is_ok));

@@ -9,6 +9,7 @@
 //!
 //! What may interrupt a change: nothing. The kernel reports to the new watcher what came before.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -19,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
+use crate::protocol::certificate::Validity;
 use crate::sys::descriptor::{RawFd, of_socket};
 use crate::sys::event_loop::{EventLoop, OnReadable, Registration};
 use crate::sys::local_socket::{LocalStream, StdLocalStream};
@@ -28,9 +30,17 @@ use crate::sys::local_socket::{LocalStream, StdLocalStream};
 pub(crate) struct Socket(Io);
 
 /// A stream to a server.
-pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+pub(crate) type Stream = Box<dyn Transport>;
+
+/// What a stream to a server can do.
+pub(crate) trait Transport: AsyncRead + AsyncWrite + fmt::Debug + Unpin + Send {
     /// Returns the socket under it, if it has one.
     fn socket(&mut self) -> Option<&mut Socket>;
+
+    /// Returns from when until when the server's certificate is valid; `None` without TLS.
+    fn certificate(&self) -> Option<Validity> {
+        None
+    }
 
     /// Ready if there may be something to read, or if the stream cannot tell. Else it wakes the task when there is, and no
     /// other reader.
@@ -65,19 +75,15 @@ enum StdIo {
     Unix(StdLocalStream),
 }
 
-impl From<TcpStream> for Socket {
-    fn from(stream: TcpStream) -> Self {
+impl Socket {
+    pub(crate) fn tcp(stream: TcpStream) -> Self {
         Self(Io::Tcp(stream))
     }
-}
 
-impl From<LocalStream> for Socket {
-    fn from(stream: LocalStream) -> Self {
+    pub(crate) fn local(stream: LocalStream) -> Self {
         Self(Io::Unix(stream))
     }
-}
 
-impl Socket {
     /// Lends it to `event_loop`, which tells `reader` when there is something to read. Called in the context of its
     /// runtime. Returns whether it is lent now: the system may refuse it, and then it has lost its wakers only.
     ///
@@ -139,16 +145,6 @@ impl Socket {
             Io::Lent(lent) => lent.io.fd(),
             Io::Gone => panic!("{self:?}"),
         }
-    }
-
-    /// Ready if there may be something to read. Else its runtime wakes the task when there is. Reads nothing.
-    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let ready = match &self.0 {
-            Io::Tcp(stream) => stream.poll_read_ready(cx),
-            Io::Unix(stream) => stream.poll_read_ready(cx),
-            Io::Lent(_) | Io::Gone => return Poll::Ready(()),
-        };
-        ready.map(drop)
     }
 
     /// Notes that there may be something to read, if it is lent, and with `is_last` that nothing comes behind it.
@@ -261,14 +257,18 @@ impl AsyncWrite for Socket {
     }
 }
 
-#[cfg(test)]
 impl Transport for Socket {
     fn socket(&mut self) -> Option<&mut Socket> {
         Some(self)
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        Self::poll_readable(self, cx)
+        let ready = match &self.0 {
+            Io::Tcp(stream) => stream.poll_read_ready(cx),
+            Io::Unix(stream) => stream.poll_read_ready(cx),
+            Io::Lent(_) | Io::Gone => return Poll::Ready(()),
+        };
+        ready.map(drop)
     }
 }
 
@@ -305,7 +305,7 @@ mod tests {
     fn lent() -> (Arc<EventLoop>, Arc<Told>, Socket, UnixStream) {
         let (event_loop, told) = (EventLoop::new().unwrap(), Arc::new(Told::default()));
         let (mine, theirs) = UnixStream::pair().unwrap();
-        let mut socket = Socket::from(mine);
+        let mut socket = Socket::local(mine);
         let reader: Weak<Told> = Arc::downgrade(&told);
         assert!(socket.lend(&event_loop, reader).unwrap());
         (event_loop, told, socket, theirs)
@@ -372,7 +372,7 @@ mod tests {
     #[tokio::test]
     async fn who_asks_whether_there_is_something_to_read_is_woken_for_it_and_reads_nothing() {
         let (mine, mut theirs) = UnixStream::pair().unwrap();
-        let mut socket = Socket::from(mine);
+        let mut socket = Socket::local(mine);
         assert!(poll_fn(|cx| Poll::Ready(socket.poll_readable(cx))).await.is_pending());
         theirs.write_all(b"one").await.unwrap();
         poll_fn(|cx| socket.poll_readable(cx)).await;

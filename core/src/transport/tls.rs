@@ -31,6 +31,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::address::TlsOptions;
 use crate::error::Error;
@@ -41,7 +42,7 @@ use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
 use crate::sys::shared_calls::SharedCalls;
 use crate::transport::failure::Failure;
-use crate::transport::socket::Socket;
+use crate::transport::socket::{Socket, Transport};
 use crate::transport::tls::verifier::Verifier;
 
 /// How often files are read again because they changed meanwhile.
@@ -49,9 +50,6 @@ const READS_MOST: u32 = 3;
 
 /// The system's roots, once they were read. Locked while they are, only by threads that may wait for files.
 static SYSTEM_ROOTS: PerProcess<Mutex<Option<Arc<RootCertStore>>>> = PerProcess::new();
-
-/// An encrypted stream.
-pub(crate) type TlsStream = tokio_rustls::client::TlsStream<Socket>;
 
 /// TLS to one host.
 pub(crate) struct Tls {
@@ -158,7 +156,11 @@ impl Tls {
     }
 
     /// Encrypts `tcp`. Cancel safe.
-    pub(crate) async fn shake_hands(&self, config: Arc<ClientConfig>, socket: Socket) -> Result<TlsStream, Failure> {
+    pub(crate) async fn shake_hands(
+        &self,
+        config: Arc<ClientConfig>,
+        socket: Socket,
+    ) -> Result<TlsStream<Socket>, Failure> {
         let connected = TlsConnector::from(config).connect(self.server_name.clone(), socket).await;
         connected.map_err(|error| failure(&error).unwrap_or(Failure::HungUp))
     }
@@ -173,14 +175,15 @@ fn server_name(options: &TlsOptions, host: &str) -> Result<ServerName<'static>, 
     })
 }
 
-/// Returns what is under the encryption.
-pub(crate) fn socket(stream: &mut TlsStream) -> &mut Socket {
-    stream.get_mut().0
-}
+/// It cannot tell whether there is something to read, for it may have decrypted more than was read.
+impl Transport for TlsStream<Socket> {
+    fn socket(&mut self) -> Option<&mut Socket> {
+        Some(self.get_mut().0)
+    }
 
-/// Returns from when until when the server's certificate is valid.
-pub(crate) fn certificate(stream: &TlsStream) -> Option<Validity> {
-    Validity::of(stream.get_ref().1.peer_certificates()?.first()?)
+    fn certificate(&self) -> Option<Validity> {
+        Validity::of(self.get_ref().1.peer_certificates()?.first()?)
+    }
 }
 
 /// Sorts an I/O error of an encrypted stream; `None` if TLS is not its cause.

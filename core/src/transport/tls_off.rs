@@ -5,12 +5,8 @@ use std::sync::Arc;
 
 use crate::address::TlsOptions;
 use crate::error::Error;
-use crate::protocol::certificate::Validity;
 use crate::transport::failure::Failure;
 use crate::transport::socket::Socket;
-
-/// A stream that nothing encrypts.
-pub(crate) type TlsStream = Socket;
 
 #[derive(Debug)]
 pub(crate) enum Tls {}
@@ -28,19 +24,11 @@ impl Tls {
         match *self {}
     }
 
-    pub(crate) async fn shake_hands(&self, (): (), _: Socket) -> Result<TlsStream, Failure> {
+    pub(crate) async fn shake_hands(&self, (): (), _: Socket) -> Result<Socket, Failure> {
         match *self {}
     }
 }
 
 pub(crate) fn failure(_: &io::Error) -> Option<Failure> {
-    None
-}
-
-pub(crate) fn socket(stream: &mut TlsStream) -> &mut Socket {
-    stream
-}
-
-pub(crate) fn certificate(_: &TlsStream) -> Option<Validity> {
     None
 }

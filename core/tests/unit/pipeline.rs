@@ -11,26 +11,26 @@ use std::task::Wake;
 use harness::{LIMIT, eventually};
 use proptest::prelude::*;
 use redis::Value;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::net::UnixStream;
 use tokio::task::coop;
 
 use super::queue::{FEW, MANY};
 use super::*;
 use crate::sys::clock::Clock;
-use crate::transport::socket::Socket;
+use crate::transport::socket::{Socket, Transport};
 
 /// A server's side of a stream, step by step.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Peer(Arc<Mutex<PeerState>>);
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum End {
     HangUp,
     Error(io::ErrorKind),
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct PeerState {
     /// What was written.
     taken: Vec<u8>,
@@ -152,8 +152,8 @@ impl Wake for Counter {
 /// A connection whose driver runs only when told.
 struct Stepwise {
     peer: Peer,
-    shared: Arc<Shared<Peer>>,
-    driving: Driving<Peer>,
+    shared: Arc<Shared>,
+    driving: Driving,
     unasked: Arc<Mutex<Vec<String>>>,
     woken: Arc<Counter>,
 }
@@ -170,7 +170,7 @@ impl Stepwise {
                 Unasked::End => "end".to_owned(),
             });
         };
-        let (shared, driving) = connect(peer.clone(), true, Box::new(hear), overtakes);
+        let (shared, driving) = connect(Box::new(peer.clone()), true, Box::new(hear), overtakes);
         let mut this = Self { peer, shared, driving, unasked, woken: Arc::default() };
         assert!(this.drive().is_none());
         this
@@ -209,11 +209,11 @@ fn packed(text: &str) -> String {
     format!("*1\r\n${}\r\n{text}\r\n", text.len())
 }
 
-fn poll<S: Transport>(asking: &mut Asking<'_, S>) -> Option<Answer> {
+fn poll(asking: &mut Asking<'_>) -> Option<Answer> {
     poll_as(asking, &Waker::from(Arc::new(Counter::default())))
 }
 
-fn poll_as<S: Transport>(asking: &mut Asking<'_, S>, waker: &Waker) -> Option<Answer> {
+fn poll_as(asking: &mut Asking<'_>, waker: &Waker) -> Option<Answer> {
     match Pin::new(asking).poll(&mut Context::from_waker(waker)) {
         Poll::Ready(answer) => Some(answer),
         Poll::Pending => None,
@@ -634,14 +634,14 @@ proptest! {
 /// A task that waits for one reply, and runs only when it is woken.
 struct Task<'a> {
     number: usize,
-    asking: Asking<'a, Peer>,
+    asking: Asking<'a>,
     answer: Option<Answer>,
     woken: Arc<Counter>,
     is_neglected: bool,
 }
 
 impl<'a> Task<'a> {
-    fn new(number: usize, asking: Asking<'a, Peer>) -> Self {
+    fn new(number: usize, asking: Asking<'a>) -> Self {
         let woken = Arc::new(Counter(AtomicUsize::new(1)));
         Self { number, asking, answer: None, woken, is_neglected: false }
     }
@@ -678,7 +678,7 @@ fn many_tasks_on_many_threads_share_a_connection() {
     let runtime = runtime();
     let (client, server) = duplex(100);
     runtime.spawn(serve(server));
-    let pipeline = Pipeline::open(runtime.handle(), client, true, Box::new(|_| {}));
+    let pipeline = Pipeline::open(runtime.handle(), Box::new(client), true, Box::new(|_| {}));
     let tasks: Vec<_> = (0..64)
         .map(|_| {
             let pipeline = pipeline.clone();
@@ -700,7 +700,7 @@ fn many_tasks_on_many_threads_share_a_connection() {
 fn the_last_handle_closes_the_stream() {
     let runtime = runtime();
     let (client, mut server) = duplex(100);
-    let pipeline = Pipeline::open(runtime.handle(), client, true, Box::new(|_| {}));
+    let pipeline = Pipeline::open(runtime.handle(), Box::new(client), true, Box::new(|_| {}));
     let other = pipeline.clone();
     drop(pipeline);
     runtime.block_on(async {
@@ -718,7 +718,8 @@ fn the_last_handle_closes_the_stream() {
 fn the_end_of_the_runtime_fails_what_is_asked() {
     let runtime = runtime();
     let (client, _server) = duplex(100);
-    let pipeline = Pipeline::open(runtime.handle(), client, true, Box::new(|_| panic!("it is not the server's end")));
+    let pipeline =
+        Pipeline::open(runtime.handle(), Box::new(client), true, Box::new(|_| panic!("it is not the server's end")));
     let mut before = pipeline.ask(&redis::cmd("x"));
     runtime.shutdown_background();
     let mut answer = None;
@@ -730,7 +731,7 @@ fn the_end_of_the_runtime_fails_what_is_asked() {
 }
 
 /// A connection on a runtime of one thread, and the server's end of it. Counts what it hears.
-fn on_one_thread() -> (tokio::runtime::Runtime, Pipeline<Socket>, StdUnixStream, Arc<AtomicUsize>) {
+fn on_one_thread() -> (tokio::runtime::Runtime, Pipeline, StdUnixStream, Arc<AtomicUsize>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (mine, server) = StdUnixStream::pair().unwrap();
     mine.set_nonblocking(true).unwrap();
@@ -741,7 +742,7 @@ fn on_one_thread() -> (tokio::runtime::Runtime, Pipeline<Socket>, StdUnixStream,
         let hear = move |_| {
             heard.fetch_add(1, Ordering::SeqCst);
         };
-        let pipeline = Pipeline::open(&Handle::current(), Socket::from(socket), false, Box::new(hear));
+        let pipeline = Pipeline::open(&Handle::current(), Box::new(Socket::local(socket)), false, Box::new(hear));
         while pipeline.shared.queue.lock().driver.is_none() {
             tokio::task::yield_now().await;
         }

@@ -21,7 +21,7 @@ use crate::protocol::place::Place;
 use crate::sys::clock::Clock;
 use crate::sys::future::join_all;
 use crate::texts::opaque;
-use crate::transport::dial::{Dialer, Stream};
+use crate::transport::dial::Dialer;
 use crate::transport::failure::Failure;
 use crate::transport::logins::{LoginSource, Logins};
 use crate::transport::progress::{Phase, Progress};
@@ -110,7 +110,7 @@ impl Dialed {
         let login = self.login.login().await.map_err(Failure::NoLogin)?;
         let tls = self.tls_to(&place.host).map_err(|error| Failure::Tls(error.to_string().into()))?;
         let target = self.address.of_server(&place.host, place.port).target.clone();
-        let stream: Stream = Dialer::new(target, tls, self.address.keepalive).dial(clock, progress).await?;
+        let stream = Dialer::new(target, tls, self.address.keepalive).dial(clock, progress).await?;
         progress.enter(Phase::SetUp);
         let line = Pipeline::open(&Handle::current(), stream, false, Box::new(|_| {}));
         let commands: Vec<_> = authentication(&login.login).into_iter().chain([command_of(words)]).collect();

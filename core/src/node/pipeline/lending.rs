@@ -33,12 +33,12 @@ use crate::node::refusal::io_failure;
 use crate::sys::clock::Clock;
 use crate::sys::event_loop::{EventLoop, OnReadable, Resume};
 use crate::sys::task::spawn;
-use crate::transport::socket::{Socket, Transport};
+use crate::transport::socket::Socket;
 
 /// How often the runtime looks whether the loop still asks. The tests of this file take longer steps on a busy machine.
 const WATCH: Duration = Duration::from_millis(if cfg!(test) { 4_000 } else { 100 });
 
-impl<S: Transport> Shared<S> {
+impl Shared {
     /// Lets `event_loop`, which this thread has entered, watch the socket, unless something is left to write.
     pub(super) fn lend(&self, event_loop: &Arc<EventLoop>) {
         let Some(me) = self.me.upgrade() else { return };
@@ -75,7 +75,7 @@ impl<S: Transport> Shared<S> {
     }
 
     /// Lets the runtime watch the socket again, and returns the driver, which has to read then. `None` if it is not lent.
-    pub(super) fn take_back_from(&self, outgoing: &mut Outgoing<S>) -> Option<Waker> {
+    pub(super) fn take_back_from(&self, outgoing: &mut Outgoing) -> Option<Waker> {
         let mut queue = self.queue.lock();
         if queue.reader != Reader::Loop {
             return None;
@@ -116,7 +116,7 @@ impl<S: Transport> Shared<S> {
 }
 
 /// Takes the socket back when the loop has asked nothing for some time. One task for each connection.
-async fn watch_over<S: Transport>(connection: Weak<Shared<S>>) {
+async fn watch_over(connection: Weak<Shared>) {
     let mut before = None;
     loop {
         Clock::System.sleep(WATCH).await;
@@ -132,7 +132,7 @@ async fn watch_over<S: Transport>(connection: Weak<Shared<S>>) {
     }
 }
 
-impl<S: Transport> OnReadable for Shared<S> {
+impl OnReadable for Shared {
     fn readable(&self, is_last: bool) {
         self.read_for_loop(is_last);
     }
@@ -142,7 +142,7 @@ impl<S: Transport> OnReadable for Shared<S> {
     }
 }
 
-impl<S: Transport> Resume for Shared<S> {
+impl Resume for Shared {
     fn resume(self: Arc<Self>) {
         self.read_for_loop(false);
     }
@@ -170,7 +170,7 @@ mod tests {
     struct Line {
         runtime: Runtime,
         event_loop: Arc<EventLoop>,
-        pipeline: Pipeline<Socket>,
+        pipeline: Pipeline,
         server: UnixStream,
         ends: Arc<Mutex<usize>>,
     }
@@ -195,8 +195,8 @@ mod tests {
             let hear = move |unasked| *heard.lock().unwrap() += usize::from(matches!(unasked, Unasked::End));
             let pipeline = {
                 let _context = runtime.enter();
-                let socket = Socket::from(tokio::net::UnixStream::from_std(mine).unwrap());
-                Pipeline::open(runtime.handle(), socket, is_lendable, Box::new(hear))
+                let socket = Socket::local(tokio::net::UnixStream::from_std(mine).unwrap());
+                Pipeline::open(runtime.handle(), Box::new(socket), is_lendable, Box::new(hear))
             };
             Self { runtime, event_loop: EventLoop::new().unwrap(), pipeline, server, ends }
         }
@@ -316,7 +316,7 @@ mod tests {
         fn wake(self: Arc<Self>) {}
     }
 
-    fn poll(asking: &mut Asking<'_, Socket>) -> Poll<Answer> {
+    fn poll(asking: &mut Asking<'_>) -> Poll<Answer> {
         std::pin::Pin::new(asking).poll(&mut Context::from_waker(&Waker::from(Arc::new(Nobody))))
     }
 
@@ -402,10 +402,10 @@ mod tests {
         let line = Line::new(true);
         let fd = {
             let mut outgoing = line.pipeline.shared.outgoing.lock();
-            outgoing.stream.as_mut().unwrap().fd()
+            outgoing.socket().unwrap().fd()
         };
         // It can be registered once.
-        let refusing = line.event_loop.watch(fd, Weak::<Shared<Socket>>::new() as _).unwrap();
+        let refusing = line.event_loop.watch(fd, Weak::<Shared>::new() as _).unwrap();
         for number in 0..100 {
             assert_eq!(line.call(number), Ok(Value::Int(number)));
             assert!(!line.is_lent());

@@ -6,14 +6,14 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
 use redis::{PushKind, Value};
-use tokio::io::ReadBuf;
+use tokio::io::{AsyncRead, ReadBuf};
 
 use super::queue::{Queue, Reader};
 use crate::node::refusal::io_failure;
 use crate::node::replies::{Malformed, Replies};
 use crate::sys::mutex::Mutex;
 use crate::transport::failure::Failure;
-use crate::transport::socket::{Socket, Transport};
+use crate::transport::socket::{Socket, Stream};
 
 /// The bytes that are read at once: more than a hundred replies to scripts.
 pub(super) const READ: usize = 4_096;
@@ -26,18 +26,21 @@ pub(crate) enum Unasked {
     End,
 }
 
-pub(super) struct Shared<S> {
+/// Gets the events on a connection.
+pub(super) type Hear = Box<dyn FnMut(Unasked) + Send>;
+
+pub(super) struct Shared {
     pub(super) me: Weak<Self>,
     /// Whether an event loop may watch the socket.
     pub(super) is_lendable: AtomicBool,
     pub(super) incoming: Mutex<Incoming>,
-    pub(super) outgoing: Mutex<Outgoing<S>>,
+    pub(super) outgoing: Mutex<Outgoing>,
     pub(super) queue: Mutex<Queue>,
 }
 
 /// What the stream has brought.
 pub(super) struct Incoming {
-    pub(super) hear: Box<dyn FnMut(Unasked) + Send>,
+    pub(super) hear: Hear,
     pub(super) buffer: Box<[u8]>,
     pub(super) replies: Replies,
     /// Found by a task that is not the driver, which ends the connection.
@@ -45,9 +48,9 @@ pub(super) struct Incoming {
 }
 
 /// The stream, and the bytes that it is about to get.
-pub(super) struct Outgoing<S> {
+pub(super) struct Outgoing {
     /// `None` once the connection has ended.
-    pub(super) stream: Option<S>,
+    pub(super) stream: Option<Stream>,
     pub(super) bytes: Vec<u8>,
     /// How many of them it has.
     pub(super) taken: usize,
@@ -56,8 +59,21 @@ pub(super) struct Outgoing<S> {
     pub(super) failure: Option<Failure>,
 }
 
-impl<S> Shared<S> {
-    pub(super) fn new(stream: S, is_lendable: bool, hear: Box<dyn FnMut(Unasked) + Send>) -> Arc<Self> {
+impl Outgoing {
+    pub(super) fn socket(&mut self) -> Option<&mut Socket> {
+        self.stream.as_mut().and_then(|stream| stream.socket())
+    }
+
+    /// Lets a lent socket be read, although the loop may not have told of anything.
+    pub(super) fn look_again(&mut self, is_last: bool) {
+        if let Some(socket) = self.socket() {
+            socket.set_ready(is_last);
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(stream: Stream, is_lendable: bool, hear: Hear) -> Arc<Self> {
         let incoming = Incoming { hear, buffer: vec![0; READ].into(), replies: Replies::default(), failure: None };
         let outgoing = Outgoing { stream: Some(stream), bytes: Vec::new(), taken: 0, is_flushed: true, failure: None };
         Arc::new_cyclic(|me| Self {
@@ -81,22 +97,7 @@ impl<S> Shared<S> {
         let driver = self.queue.lock().driver.clone();
         driver.into_iter().for_each(Waker::wake);
     }
-}
 
-impl<S: Transport> Outgoing<S> {
-    pub(super) fn socket(&mut self) -> Option<&mut Socket> {
-        self.stream.as_mut().and_then(S::socket)
-    }
-
-    /// Lets a lent socket be read, although the loop may not have told of anything.
-    pub(super) fn look_again(&mut self, is_last: bool) {
-        if let Some(socket) = self.socket() {
-            socket.set_ready(is_last);
-        }
-    }
-}
-
-impl<S: Transport> Shared<S> {
     /// Reads once if that falls to `reader`, and hands out what has come. Adds those who wait for it to `woken`, but not
     /// `reader` itself. If it is pending, the stream wakes `reader` when there is more, or the reading falls to another.
     pub(super) fn poll_read(
