@@ -55,8 +55,10 @@ const TOLD_LASTS: Duration = Duration::from_secs(10);
 
 /// A server, ready to connect to.
 pub(crate) struct RedisNode {
-    way: Way,
     address: Address,
+    /// They name the server, if there are any.
+    sentinels: Option<Arc<Sentinels>>,
+    tls: Option<Arc<Tls>>,
     logins: LoginSource,
     /// Sent first, or next, on every connection.
     selection: Option<Cmd>,
@@ -66,56 +68,6 @@ pub(crate) struct RedisNode {
     hashes: Arc<Mutex<Hashes>>,
     /// From when on new connections use the native delete.
     native_delete_from: Arc<SharedMoment>,
-}
-
-/// The way to a node's server.
-enum Way {
-    Server(Dialer),
-    Primary {
-        sentinels: Arc<Sentinels>,
-        tls: Option<Arc<Tls>>,
-        keepalive: Duration,
-        /// To the primary that they named last.
-        dialer: Mutex<Option<(Place, Arc<Dialer>)>>,
-    },
-}
-
-impl Way {
-    /// Makes a stream to the server. Cancel safe.
-    async fn stream(&self, clock: &Clock, progress: &Progress) -> Result<Stream, Failure> {
-        match self {
-            Self::Server(dialer) => dialer.dial(clock, progress).await,
-            Self::Primary { sentinels, tls, keepalive, dialer } => {
-                progress.enter(Phase::Sentinels);
-                let place = sentinels.primary().await?;
-                let dialer = {
-                    let mut last = dialer.lock();
-                    dialer_to(place, tls.as_deref(), *keepalive, &mut last)?
-                };
-                dialer.dial(clock, progress).await
-            }
-        }
-    }
-}
-
-/// Returns the dialer to `place`, which `last` keeps.
-fn dialer_to(
-    place: Place,
-    tls: Option<&Tls>,
-    keepalive: Duration,
-    last: &mut Option<(Place, Arc<Dialer>)>,
-) -> Result<Arc<Dialer>, Failure> {
-    if let Some((known, dialer)) = last
-        && *known == place
-    {
-        return Ok(Arc::clone(dialer));
-    }
-    let tls = tls.map(|tls| tls.to(&place.host)).transpose();
-    let tls = tls.map_err(|error| Failure::Tls(error.to_string().into()))?.map(Arc::new);
-    let target = Target::Tcp { host: place.host.clone(), port: place.port, tls: tls.is_some() };
-    let dialer = Arc::new(Dialer::new(target, tls, keepalive));
-    *last = Some((place, Arc::clone(&dialer)));
-    Ok(dialer)
 }
 
 // Hides user names, unlike the crate's own.
@@ -144,14 +96,10 @@ impl RedisNode {
         tls: Option<Arc<Tls>>,
     ) -> Self {
         Self {
-            way: match sentinels {
-                Some(sentinels) => {
-                    Way::Primary { sentinels, tls, keepalive: address.keepalive, dialer: Mutex::default() }
-                }
-                None => Way::Server(Dialer::new(address.target.clone(), tls, address.keepalive)),
-            },
-            logins: LoginSource::of(address, logins),
             address: address.clone(),
+            sentinels,
+            tls,
+            logins: LoginSource::of(address, logins),
             selection: (address.db != 0).then(|| {
                 let mut command = redis::cmd("SELECT");
                 command.arg(address.db);
@@ -166,10 +114,22 @@ impl RedisNode {
 
     /// Returns the sentinels that name the server, if there are any.
     pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
-        match &self.way {
-            Way::Primary { sentinels, .. } => Some(sentinels),
-            Way::Server(_) => None,
-        }
+        self.sentinels.as_ref()
+    }
+
+    /// Makes a stream to the server. Cancel safe.
+    async fn stream(&self, clock: &Clock, progress: &Progress) -> Result<Stream, Failure> {
+        let (target, tls) = match &self.sentinels {
+            None => (self.address.target.clone(), self.tls.clone()),
+            Some(sentinels) => {
+                progress.enter(Phase::Sentinels);
+                let Place { host, port } = sentinels.primary().await?;
+                let tls = self.tls.as_ref().map(|tls| tls.to(&host)).transpose();
+                let tls = tls.map_err(|error| Failure::Tls(error.to_string().into()))?.map(Arc::new);
+                (Target::Tcp { host, port, tls: tls.is_some() }, tls)
+            }
+        };
+        Dialer::new(target, tls, self.address.keepalive).dial(clock, progress).await
     }
 
     /// Connects. Leaves out the commands that a server rejects; see [`Setup`]. `progress` says
@@ -269,7 +229,7 @@ impl RedisNode {
         let events = events.filter(|_| plan.hello && self.address.protocol != Some(2));
         let watches = events.as_ref().is_some_and(EventSink::tracks);
         let says_hello = events.is_some() || self.address.protocol == Some(3);
-        let stream = self.way.stream(clock, progress).await.map_err(Offence::None)?;
+        let stream = self.stream(clock, progress).await.map_err(Offence::None)?;
         progress.enter(Phase::SetUp);
         let certificate = stream.certificate();
         let inner = open(stream, events.clone());
