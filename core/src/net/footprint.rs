@@ -98,10 +98,15 @@ impl Footprint {
         let create = Create(entry.creates);
         let over_key = !matches!(entry.trace, Trace::Nothing);
         let unanswered = Trace::Unanswered { connection: connection.clone(), since: now, over_key };
-        let before = std::mem::replace(&mut entry.trace, unanswered);
+        Self::put(entries, node, unanswered);
+        create
+    }
+
+    /// Records a trace. A connection in the one before is dropped outside of the lock.
+    fn put(mut entries: MutexGuard<'_, Vec<Entry>>, node: usize, trace: Trace) {
+        let before = std::mem::replace(&mut entries[node].trace, trace);
         drop(entries);
         drop(before);
-        create
     }
 
     /// Records the answer to `create` from `node`.
@@ -138,7 +143,7 @@ impl Footprint {
     /// Records an answer of `node` to a request over `connection` that was made after `create`: a create on it was executed
     /// before. So was the only create, wherever it was sent, if the answer shows that the node `has_key`.
     pub(crate) fn answered_behind(&self, node: usize, connection: &Connection, create: Create, has_key: bool) {
-        let mut entries = self.entries.lock();
+        let entries = self.entries.lock();
         let Entry { trace, creates } = &entries[node];
         let is_executed = match trace {
             Trace::Unanswered { over_key: false, .. } if has_key => true,
@@ -146,9 +151,7 @@ impl Footprint {
             Trace::Nothing | Trace::Created { .. } => false,
         };
         if is_executed {
-            let before = std::mem::replace(&mut entries[node].trace, Trace::Created { granted: None });
-            drop(entries);
-            drop(before);
+            Self::put(entries, node, Trace::Created { granted: None });
         }
     }
 
@@ -158,18 +161,15 @@ impl Footprint {
     }
 
     fn learnt(&self, node: usize, create: Create, trace: Trace) {
-        let mut entries = self.entries.lock();
+        let entries = self.entries.lock();
         if entries[node].creates == create.0 {
-            let before = std::mem::replace(&mut entries[node].trace, trace);
-            drop(entries);
-            drop(before);
+            Self::put(entries, node, trace);
         }
     }
 
     /// Records that `node` no longer holds anything of this token.
     pub(crate) fn clear(&self, node: usize) {
-        let before = std::mem::replace(&mut self.entries.lock()[node].trace, Trace::Nothing);
-        drop(before);
+        Self::put(self.entries.lock(), node, Trace::Nothing);
     }
 
     /// Records that a release found a key of this token on `node`, while an unanswered create may still arrive there.
@@ -179,8 +179,7 @@ impl Footprint {
             *over_key = false;
             return;
         }
-        drop(entries);
-        self.clear(node);
+        Self::put(entries, node, Trace::Nothing);
     }
 
     /// Forgets all nodes but those that have not answered their only create.
