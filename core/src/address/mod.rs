@@ -126,14 +126,40 @@ impl Address {
         }
     }
 
-    /// Sets a parameter that all addresses over TCP know.
+    /// Makes the address of a target, with the login before the host and the parameters of `url`. `known` and `theirs` as
+    /// in [`parameters`].
+    fn of_url(
+        target: Target,
+        db: i64,
+        url: &Url,
+        (known, theirs): (&[&'static str], &[&'static str]),
+        advice: &str,
+    ) -> Result<Self, Refusal> {
+        let user = decoded(url.username(), "user")?;
+        let password = decoded(url.password().unwrap_or_default(), "password")?;
+        let (username, password) = (Secret::some(&user), Secret::some(&password));
+        let mut address = Self { db, username, password, ..Self::at(target) };
+        for parameter in parameters(url, known, theirs, advice)? {
+            address.set(parameter)?;
+        }
+        if address.password.is_some() && address.password_file.is_some() {
+            return Err("has a password and the parameter `password_file`; remove one".into());
+        }
+        Ok(address)
+    }
+
+    /// Sets a parameter.
     fn set(&mut self, Parameter { name, written, value }: Parameter) -> Result<(), Refusal> {
         if (written.starts_with("tls_") || written.starts_with("ssl_")) && self.tls().is_none() {
             return Err(format!("has the parameter `{written}` without TLS; write it like rediss://host:6380").into());
         }
         match name {
             "protocol" => self.protocol = Some(protocol(&value)?),
-            "password_file" => self.set_password_file(&value)?,
+            "user" => self.username = Secret::some(&value),
+            "pass" => self.password = Secret::some(&value),
+            "password_file" => self.password_file = Some(file(written, &value)?),
+            "sentinel_user" => self.sentinel_user = Secret::some(&value),
+            "sentinel_password_file" => self.sentinel_password_file = Some(file(written, &value)?),
             "db" => self.set_db(db(&value)?)?,
             "socket_connect_timeout" => self.connect_timeout = Some(seconds(&value)?),
             "ssl_cert_reqs" => check_cert_reqs(&value)?,
@@ -154,22 +180,6 @@ impl Address {
             return Err(CLUSTER_DB.into());
         }
         self.db = db;
-        Ok(())
-    }
-
-    /// Sets the user and the password before the host.
-    fn set_login(&mut self, url: &Url) -> Result<(), Refusal> {
-        let user = decoded(url.username(), "user")?;
-        let password = decoded(url.password().unwrap_or_default(), "password")?;
-        (self.username, self.password) = (Secret::some(&user), Secret::some(&password));
-        Ok(())
-    }
-
-    fn set_password_file(&mut self, path: &str) -> Result<(), Refusal> {
-        if self.password.is_some() {
-            return Err("has a password and the parameter `password_file`; remove one".into());
-        }
-        self.password_file = Some(file("password_file", path)?);
         Ok(())
     }
 
@@ -460,22 +470,11 @@ fn read_sentinel(rest: &str, tls: bool) -> Result<Address, Refusal> {
     if !is_plain(&master) {
         return Err("has a name of a master with other characters than letters, digits, `.`, `-` and `_`".into());
     }
-    let mut address = Address {
-        db: parts.next().filter(|db| !db.is_empty()).map_or(Ok(0), db)?,
-        ..Address::at(Target::Sentinel { sentinels, master, tls })
-    };
-    address.set_login(&url)?;
+    let db = parts.next().filter(|db| !db.is_empty()).map_or(Ok(0), db)?;
+    let target = Target::Sentinel { sentinels, master, tls };
     let advice = "the database goes behind the name of the master, all else into options";
     let known = [&OF_TCP[..], &["sentinel_user", "sentinel_password_file"]].concat();
-    for parameter in parameters(&url, &known, &OF_TCP_ELSEWHERE, advice)? {
-        match parameter.name {
-            "sentinel_user" => address.sentinel_user = Secret::some(&parameter.value),
-            "sentinel_password_file" => {
-                address.sentinel_password_file = Some(file(parameter.name, &parameter.value)?);
-            }
-            _ => address.set(parameter)?,
-        }
-    }
+    let address = Address::of_url(target, db, &url, (&known, &OF_TCP_ELSEWHERE), advice)?;
     if address.sentinel_user.is_some() && address.sentinel_password_file.is_none() {
         return Err("has the parameter `sentinel_user` without `sentinel_password_file`; name that too".into());
     }
@@ -488,13 +487,8 @@ fn read_cluster(rest: &str, tls: bool) -> Result<Address, Refusal> {
     if !matches!(url.path(), "" | "/" | "/0") {
         return Err(CLUSTER_DB.into());
     }
-    let mut address = Address::at(Target::Cluster { seeds, tls });
-    address.set_login(&url)?;
     let advice = "user and password go before the hosts, all else into options";
-    for parameter in parameters(&url, &OF_TCP, &OF_TCP_ELSEWHERE, advice)? {
-        address.set(parameter)?;
-    }
-    Ok(address)
+    Address::of_url(Target::Cluster { seeds, tls }, 0, &url, (&OF_TCP, &OF_TCP_ELSEWHERE), advice)
 }
 
 /// Reads a URL of several servers of a `kind`: their hosts and ports, sorted, and the URL with one host for all of them.
@@ -531,19 +525,13 @@ fn read_tcp(raw: &str, rest: &str, tls: bool) -> Result<Address, Refusal> {
         );
     }
     let url = Url::parse(raw).map_err(unreadable)?;
-    let mut address = Address {
-        db: if let "" | "/" = url.path() { 0 } else { db(&url.path()[1..])? },
-        ..Address::at(Target::Tcp { host: host(&url)?, port: url.port().unwrap_or(DEFAULT_PORT), tls })
-    };
+    let db = if let "" | "/" = url.path() { 0 } else { db(&url.path()[1..])? };
+    let target = Target::Tcp { host: host(&url)?, port: url.port().unwrap_or(DEFAULT_PORT), tls };
     if url.port() == Some(0) {
         return Err("has port 0; ports are 1 to 65535".into());
     }
-    address.set_login(&url)?;
     let advice = "the database goes into the path, user and password before the host, all else into options";
-    for parameter in parameters(&url, &OF_TCP, &OF_TCP_ELSEWHERE, advice)? {
-        address.set(parameter)?;
-    }
-    Ok(address)
+    Address::of_url(target, db, &url, (&OF_TCP, &OF_TCP_ELSEWHERE), advice)
 }
 
 /// Reads the path of a file.
@@ -567,24 +555,9 @@ fn read_unix(raw: &str, rest: &str) -> Result<Address, Refusal> {
     }
     // Uses components, because `//run` and `/run/.` name the same place.
     let path = Path::new(&path).components().collect();
-    let mut address = Address::at(Target::Unix { path });
-    let mut password_file = None;
     let known = ["db", "user", "pass", "protocol", "password_file"];
-    let advice = "all else goes into options";
-    for Parameter { name, value, .. } in parameters(&url, &known, &["socket_connect_timeout"], advice)? {
-        match name {
-            "socket_connect_timeout" => address.connect_timeout = Some(seconds(&value)?),
-            "db" => address.db = db(&value)?,
-            "user" => address.username = Secret::some(&value),
-            "pass" => address.password = Secret::some(&value),
-            "password_file" => password_file = Some(value),
-            _ => address.protocol = Some(protocol(&value)?),
-        }
-    }
-    if let Some(path) = password_file {
-        address.set_password_file(&path)?;
-    }
-    Ok(address)
+    let names: (&[_], &[_]) = (&known, &["socket_connect_timeout"]);
+    Address::of_url(Target::Unix { path }, 0, &url, names, "all else goes into options")
 }
 
 fn read_memory(rest: &str) -> Result<Address, Refusal> {
