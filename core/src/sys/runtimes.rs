@@ -32,7 +32,6 @@ use std::collections::HashSet;
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -73,19 +72,17 @@ const PAUSE_MOST: Duration = Duration::from_millis(250);
 /// The place of the runtime that was used last.
 const LAST: usize = usize::MAX;
 
-/// The runtimes of one process. Of the two mutexes, `stock` is locked first.
+/// The runtimes of one process.
 #[derive(Debug)]
 pub(crate) struct Pool {
     stock: Mutex<Stock>,
-    /// Every runtime, idle or driven.
-    made: Mutex<Vec<Made>>,
     /// The seats of callers without a node set.
     others: Arc<Seats>,
 }
 
 impl Default for Pool {
     fn default() -> Self {
-        Self { stock: Mutex::default(), made: Mutex::default(), others: Seats::new(OTHER_SEATS) }
+        Self { stock: Mutex::default(), others: Seats::new(OTHER_SEATS) }
     }
 }
 
@@ -93,38 +90,26 @@ impl Default for Pool {
 #[derive(Debug)]
 pub(crate) struct Seats {
     most: usize,
-    taken: AtomicUsize,
 }
+
+/// A seat on one runtime, until that is closed. Nothing else refers to seats in this way.
+type Seat = Weak<Seats>;
 
 impl Seats {
     pub(crate) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most, taken: AtomicUsize::new(0) })
+        Arc::new(Self { most })
     }
 
     /// Takes a seat, if one is left. Under the lock of the stock.
     fn take(self: &Arc<Self>) -> Option<Seat> {
-        if self.taken.load(Ordering::Relaxed) >= self.most {
-            return None;
-        }
-        self.taken.fetch_add(1, Ordering::Relaxed);
-        Some(Seat(Arc::downgrade(self)))
-    }
-}
-
-/// A seat on one runtime, until that is closed.
-#[derive(Debug)]
-struct Seat(Weak<Seats>);
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        if let Some(seats) = self.0.upgrade() {
-            seats.taken.fetch_sub(1, Ordering::Relaxed);
-        }
+        (Arc::weak_count(self) < self.most).then(|| Arc::downgrade(self))
     }
 }
 
 #[derive(Debug, Default)]
 struct Stock {
+    /// Every runtime, idle or driven.
+    made: Vec<Made>,
     idle: Vec<Idle>,
     stale: Vec<Stale>,
     /// Whether the thread runs that drives stale runtimes.
@@ -170,7 +155,7 @@ impl Idle {
     }
 
     fn has(&self, seats: &Arc<Seats>) -> bool {
-        self.seats.iter().any(|seat| std::ptr::eq(seat.0.as_ptr(), Arc::as_ptr(seats)))
+        self.seats.iter().any(|seat| std::ptr::eq(seat.as_ptr(), Arc::as_ptr(seats)))
     }
 }
 
@@ -226,24 +211,14 @@ impl Wake for Parked {
 impl Pool {
     /// Returns whether the pool made this runtime, which no thread drives between calls.
     pub(crate) fn has_made(&self, runtime: Id) -> bool {
-        self.made.lock().iter().any(|made| made.runtime == runtime)
+        self.stock.lock().made.iter().any(|made| made.runtime == runtime)
     }
 
     /// Counts another node set with connections on `runtime`, if the pool made it.
     pub(crate) fn join(&self, runtime: Id) {
-        if let Some(made) = self.made.lock().iter_mut().find(|made| made.runtime == runtime) {
+        if let Some(made) = self.stock.lock().made.iter_mut().find(|made| made.runtime == runtime) {
             made.sets += 1;
         }
-    }
-
-    /// Forgets `runtime` and returns true, unless a node set has connections on it.
-    fn forgets(&self, runtime: Id) -> bool {
-        let mut made = self.made.lock();
-        let alone = !made.iter().any(|made| made.runtime == runtime && made.sets > 0);
-        if alone {
-            made.retain(|made| made.runtime != runtime);
-        }
-        alone
     }
 
     /// Has a panic until what is returned is dropped, which drops the runtime, forget that, too.
@@ -254,7 +229,7 @@ impl Pool {
             if thread::panicking() && !was_panicking {
                 let mut stock = self.stock.lock();
                 stock.stale.retain(|stale| stale.runtime != runtime);
-                self.made.lock().retain(|made| made.runtime != runtime);
+                stock.made.retain(|made| made.runtime != runtime);
             }
         })
     }
@@ -262,7 +237,7 @@ impl Pool {
     /// Makes a runtime; `None` if the system gives no event queue.
     fn make(&self, clock: &Clock, seat: Seat) -> Option<Idle> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().ok()?;
-        self.made.lock().push(Made { runtime: runtime.handle().id(), sets: 0 });
+        self.stock.lock().made.push(Made { runtime: runtime.handle().id(), sets: 0 });
         Some(Idle { runtime, since: clock.now(), tick: Tick::every(TICK), seats: vec![seat] })
     }
 
@@ -347,7 +322,7 @@ impl Pool {
         }
         let seat = seats.take()?;
         if let Some(mut idle) = stock.idle.pop() {
-            idle.seats.retain(|seat| seat.0.strong_count() > 0);
+            idle.seats.retain(|seat| seat.strong_count() > 0);
             idle.seats.push(seat);
             return Some(idle);
         }
@@ -383,9 +358,9 @@ impl Pool {
         let over: Vec<Idle> = stock.idle.extract_if(..others, is_over).collect();
         for idle in &over {
             stock.leave_stale(idle.id());
-            self.made.lock().retain(|made| made.runtime != idle.id());
+            stock.made.retain(|made| made.runtime != idle.id());
         }
-        stock.aging = self.made.lock().len() > 1;
+        stock.aging = stock.made.len() > 1;
         let is_aging = stock.aging;
         drop(stock);
         over.into_iter().for_each(Idle::close);
@@ -403,8 +378,9 @@ impl Pool {
         let mut stock = self.stock.lock();
         let dropped = stock.leave_stale(id);
         if !dropped.is_empty() {
+            let is_over = stock.forgets(id);
             drop(stock);
-            if self.forgets(id) {
+            if is_over {
                 idle.close();
                 return id;
             }
@@ -468,6 +444,15 @@ impl Stock {
         self.idle.iter().rposition(|idle| idle.id() == runtime)
     }
 
+    /// Forgets `runtime` and returns true, unless a node set has connections on it.
+    fn forgets(&mut self, runtime: Id) -> bool {
+        let is_alone = !self.made.iter().any(|made| made.runtime == runtime && made.sets > 0);
+        if is_alone {
+            self.made.retain(|made| made.runtime != runtime);
+        }
+        is_alone
+    }
+
     /// Forgets that `runtime` is stale, and returns why it was.
     fn leave_stale(&mut self, runtime: Id) -> Vec<Stale> {
         self.stale.extract_if(.., |stale| stale.runtime == runtime).collect()
@@ -492,12 +477,12 @@ pub(crate) fn close(pool: &Arc<Pool>, clock: &Clock, dropped: impl IntoIterator<
     let mut over = Vec::new();
     let mut stock = pool.stock.lock();
     for (runtime, connections) in dropped {
-        match pool.made.lock().iter_mut().find(|made| made.runtime == runtime) {
+        match stock.made.iter_mut().find(|made| made.runtime == runtime) {
             Some(made) => made.sets = made.sets.saturating_sub(1),
             None => continue,
         }
         match stock.place(runtime) {
-            Some(place) if pool.forgets(runtime) => over.push(stock.idle.remove(place)),
+            Some(place) if stock.forgets(runtime) => over.push(stock.idle.remove(place)),
             _ => stock.stale.push(Stale { runtime, connections }),
         }
     }
@@ -533,8 +518,8 @@ mod tests {
 
     /// Returns the number of runtimes, of idle ones and of stale ones.
     fn counts(pool: &Pool) -> (usize, usize, usize) {
-        let (stock, made) = (pool.stock.lock(), pool.made.lock());
-        (made.len(), stock.idle.len(), stock.stale.len())
+        let stock = pool.stock.lock();
+        (stock.made.len(), stock.idle.len(), stock.stale.len())
     }
 
     /// Makes a call for `sets` node sets, which finally calls `last` on the driving thread.
@@ -600,7 +585,7 @@ mod tests {
         assert_eq!(take(&mine, Some(two)).unwrap().id(), one);
         assert!(take(&other, None).is_none());
         drop(shared);
-        assert_eq!((mine.taken.load(Ordering::Relaxed), other.taken.load(Ordering::Relaxed)), (0, 0));
+        assert_eq!((Arc::weak_count(&mine), Arc::weak_count(&other)), (0, 0));
     }
 
     #[test]
