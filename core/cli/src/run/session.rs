@@ -56,7 +56,6 @@ struct Running<'a> {
     session: Session<'a>,
 }
 
-/// How the start of the keeper ended.
 impl<'a> Session<'a> {
     /// Takes over a lock.
     ///
