@@ -67,7 +67,7 @@ fn an_extension_moves_the_end() {
             acquire("a", (0, 10), 1, 50),
             extend("a", (20, 30), 1, 70),
             // An extension never shortens.
-            extend("a", (31, 32), 1, 60),
+            extend("a", (31, 32), 1, 40),
             // The extension before it was invoked in time.
             extend("a", (65, 90), 1, 120),
             failed(extend("a", (100, 110), 1, 500)),
