@@ -34,7 +34,6 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::hold::extend;
 use crate::hold::lease::Lease;
 use crate::net::connections::Connections;
 use crate::net::round::Round;
@@ -51,7 +50,7 @@ use crate::transport::failure::Failure;
 pub(crate) fn put_back(lease: &Arc<Lease>, round: Round, votes: &[KeyVote]) {
     if votes.len() > 1 {
         for (node, vote) in votes.iter().enumerate() {
-            if lacks(lease, *vote) {
+            if *vote == KeyVote::Absent || *vote == KeyVote::Foreign && lease.is_attached() {
                 restore(lease, node, Duration::ZERO);
             }
         }
@@ -59,19 +58,14 @@ pub(crate) fn put_back(lease: &Arc<Lease>, round: Round, votes: &[KeyVote]) {
     // Not the lease itself: a task that is not driven would keep it, and the connections of a client that is gone.
     round.drain_in_background(Arc::downgrade(lease), |lease, node, answer, _| {
         let Some(lease) = lease.upgrade() else { return };
+        let has_others = lease.context.set().members.len() > 1;
         match answer {
+            Ok(Reply::Absent) if has_others => restore(&lease, node, Duration::ZERO),
+            Ok(Reply::Foreign(_)) if has_others && lease.is_attached() => restore(&lease, node, Duration::ZERO),
             Ok(Reply::Ahead(fence)) => lease.found_ahead(*fence),
-            answer if lease.context.set().members.len() > 1 && lacks(&lease, extend::vote(answer)) => {
-                restore(&lease, node, Duration::ZERO);
-            }
             _ => {}
         }
     });
-}
-
-/// Whether a node that voted so may take the lock back.
-fn lacks(lease: &Lease, vote: KeyVote) -> bool {
-    vote == KeyVote::Absent || vote == KeyVote::Foreign && lease.is_attached()
 }
 
 /// Restores `lease` on the nodes to which its acquire could not be sent.

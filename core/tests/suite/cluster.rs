@@ -80,7 +80,7 @@ const MOVED: [(&str, &[&str]); 4] =
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_lock_outlives_an_open_slot() {
-    const TTL: Duration = Duration::from_secs(2);
+    const TTL: Duration = Duration::from_secs(4);
     let shards = Shards::start(2, 0);
     let redlock = client(&shards);
     let mut held = Vec::new();
@@ -94,7 +94,7 @@ async fn a_held_lock_outlives_an_open_slot() {
         held.push((name, from, to, guard));
     }
     for (name, .., guard) in &held {
-        stays_held(guard, if *name == "a" { 3 * TTL } else { Duration::ZERO }).await;
+        stays_held(guard, if *name == "a" { TTL + TTL / 2 } else { Duration::ZERO }).await;
     }
     for (name, from, to, guard) in held {
         guard.check().unwrap();
@@ -112,7 +112,7 @@ async fn a_held_lock_outlives_an_open_slot() {
 /// The same with two readers, of whom one ends while the slot is open.
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_outlive_an_open_slot_and_follow_it() {
-    const TTL: Duration = Duration::from_secs(2);
+    const TTL: Duration = Duration::from_secs(4);
     let shards = Shards::start(2, 0);
     let redlock = client(&shards);
     let mut held = Vec::new();
@@ -129,7 +129,7 @@ async fn readers_outlive_an_open_slot_and_follow_it() {
         held.push((name, from, to, readers));
     }
     for (name, .., [first, second]) in &held {
-        stays_held(first, if *name == "a" { 3 * TTL } else { Duration::ZERO }).await;
+        stays_held(first, if *name == "a" { TTL + TTL / 2 } else { Duration::ZERO }).await;
         second.check().unwrap();
     }
     for (name, from, to, [first, second]) in held {
@@ -394,7 +394,7 @@ async fn nodes_of_all_kinds_make_a_redlock() {
 async fn a_frozen_primary_is_left_and_nobody_goes_back_to_it() {
     let shards = Shards::start(3, 1);
     let (redlock, other) = (client(&shards), client(&shards));
-    let guard = redlock.lock(NAME).ttl(Duration::from_secs(8)).acquire().await.unwrap();
+    let guard = redlock.lock(NAME).ttl(Duration::from_secs(15)).acquire().await.unwrap();
     let waiter = tokio::spawn(other.lock(NAME).into_future());
     let (primary, replica) = held_by_both(&shards);
     primary.freeze();

@@ -241,7 +241,7 @@ fn a_provider_cannot_use_a_lock_of_its_own_client() {
 #[test]
 fn a_provider_can_wait_for_a_lock_of_another_client_and_block() {
     let server = Server::start();
-    let other = blocking::Redlock::from(patient(server.url()).ttl(LIFE / 2).build().unwrap());
+    let other = blocking::Redlock::from(patient(server.url()).ttl(LIFE).build().unwrap());
     let held = other.lock("held").acquire().unwrap();
     let provider = move || {
         let other = other.clone();
@@ -253,7 +253,7 @@ fn a_provider_can_wait_for_a_lock_of_another_client_and_block() {
     let builder = patient(server.url()).credentials(provider).connect_timeout(LIMIT);
     let redlock = blocking::Redlock::from(builder.build().unwrap());
     let call = std::thread::spawn(move || redlock.lock(NAME).acquire().unwrap().release().unwrap());
-    assert!(held.wait_lost(LIFE).is_none());
+    assert!(held.wait_lost(2 * LIFE).is_none());
     held.release().unwrap();
     call.join().unwrap();
 }

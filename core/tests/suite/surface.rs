@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use redis::ConnectionInfo;
 use redlock::bindings::options::{OPTIONS, Scope};
 use redlock::{
-    ErrorKind, Guard, IntoNodes, Level, Lock, LockState, LostReason, NodeAddress, Redlock, SetnxGuard, SetnxLock,
-    blocking,
+    ErrorKind, Guard, IntoNodes, Level, Lock, LockState, LostReason, MetricKind, NodeAddress, Redlock, SetnxGuard,
+    SetnxLock, blocking,
 };
 use serde_json::Value;
 
@@ -161,7 +161,7 @@ fn what_macros_and_traits_give() {
     let _ = (ErrorKind::ALL, ErrorKind::code, Level::ALL, Level::as_str, LostReason::ALL, LostReason::as_str);
     let _ = (Guard::check, Guard::fence, Guard::is_held, Guard::lose, Guard::name, Guard::names, Guard::remaining);
     let _ = (Guard::slot, SetnxGuard::check, SetnxGuard::is_held, SetnxGuard::lose, SetnxGuard::name);
-    let _ = (SetnxGuard::remaining, LockState::as_str);
+    let _ = (SetnxGuard::remaining, LockState::as_str, MetricKind::as_str);
     let _ = (blocking::Guard::check, blocking::Guard::fence, blocking::Guard::is_held, blocking::Guard::lose);
     let _ = (blocking::Guard::name, blocking::Guard::names, blocking::Guard::remaining, blocking::Guard::slot);
     let _ = (blocking::SetnxGuard::check, blocking::SetnxGuard::is_held, blocking::SetnxGuard::lose);
