@@ -22,30 +22,35 @@ impl Stats {
     pub fn to_openmetrics(&self) -> String {
         let mut text = String::new();
         for metric in &self.metrics {
-            write_family(&mut text, metric).expect("a text takes what is written to it");
+            write!(text, "{}", Family(metric)).expect("a text takes what is written to it");
         }
         text + "# EOF\n"
     }
 }
 
-/// Writes a metric with its head.
-fn write_family(text: &mut String, Metric { name, kind, about, points }: &Metric) -> fmt::Result {
-    // The end of a counter's name belongs to its samples.
-    let family = if *kind == MetricKind::Counter { name.trim_end_matches("_total") } else { name };
-    writeln!(text, "# TYPE {family} {}\n# HELP {family} {about}", kind.as_str())?;
-    for Point { labels, value } in points {
-        let labels = Labels(labels, None);
-        match value {
-            PointValue::Number(number) => writeln!(text, "{name}{labels} {number}")?,
-            PointValue::Histogram { count, sum, buckets } => {
-                for (end, inside) in buckets {
-                    writeln!(text, "{name}_bucket{} {inside}", Labels(labels.0, Some(*end)))?;
+/// A metric with its head.
+struct Family<'a>(&'a Metric);
+
+impl fmt::Display for Family<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Metric { name, kind, about, points } = self.0;
+        // The end of a counter's name belongs to its samples.
+        let family = if *kind == MetricKind::Counter { name.trim_end_matches("_total") } else { name };
+        writeln!(f, "# TYPE {family} {}\n# HELP {family} {about}", kind.as_str())?;
+        for Point { labels, value } in points {
+            let labels = Labels(labels, None);
+            match value {
+                PointValue::Number(number) => writeln!(f, "{name}{labels} {number}")?,
+                PointValue::Histogram { count, sum, buckets } => {
+                    for (end, inside) in buckets {
+                        writeln!(f, "{name}_bucket{} {inside}", Labels(labels.0, Some(*end)))?;
+                    }
+                    writeln!(f, "{name}_sum{labels} {sum}\n{name}_count{labels} {count}")?;
                 }
-                writeln!(text, "{name}_sum{labels} {sum}\n{name}_count{labels} {count}")?;
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The labels of a sample, with the end of its bucket.

@@ -608,12 +608,11 @@ impl Lease {
             return None;
         }
         let (ttl, fence_ttl) = (left.max(self.least_left()), self.fence_ttl(state.ttl));
-        let action = match self.former.filter(|_| rekeys) {
-            Some(former) => Action::Rekey { former, ttl, fence: state.level, fence_ttl },
-            None => {
-                let label = Arc::clone(&self.context.spec.settings.label);
-                Action::Restore { ttl, fence: self.fence, level: state.level, fence_ttl, label }
-            }
+        let action = if let Some(former) = self.former.filter(|_| rekeys) {
+            Action::Rekey { former, ttl, fence: state.level, fence_ttl }
+        } else {
+            let label = Arc::clone(&self.context.spec.settings.label);
+            Action::Restore { ttl, fence: self.fence, level: state.level, fence_ttl, label }
         };
         Some(queue(claim.request(action), claim.footprint(), state.ttl.max(self.context.spec.settings.at_least)))
     }

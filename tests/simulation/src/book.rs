@@ -274,6 +274,7 @@ impl Drop for Pending {
 }
 
 /// A lock that somebody has.
+#[expect(clippy::struct_excessive_bools, reason = "each is true apart from the others")]
 #[derive(Debug)]
 pub(crate) struct Tenure {
     pen: Pen,
