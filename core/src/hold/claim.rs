@@ -208,9 +208,9 @@ impl Claim {
         released(&inner.footprint, node, answer, sent)
     }
 
-    /// Deletes the keys of a lost attempt over the caller's connections, or gives them back. Waits for all responsive nodes, so that no
-    /// request of the attempt stays unwritten, until `end` at most. Returns the nodes that deleted a key, which are free
-    /// now. Cancel safe: missing releases become pending.
+    /// Deletes the keys of a lost attempt over the caller's connections, or gives them back. Waits for all responsive nodes,
+    /// so that no request of the attempt stays unwritten, until `end` at most. Returns the nodes that had a key until then.
+    /// Cancel safe: missing releases become pending.
     pub(crate) async fn release_all_now(mut self, connections: &Arc<Connections>, end: Moment) -> NodeMask {
         let (round, mut votes) = self.release_round(connections, self.inner().node_timeout, None);
         let mut round = round.until(end);
