@@ -231,16 +231,19 @@ async fn a_server_that_hangs_up_on_hashes_is_sent_texts() {
     let server = Server::start();
     let door = Door::to(&server, Way::Against("EVALSHA"));
     let redlock = client(&door.url());
-    // Two connections find it out, and the third one stays.
-    for _ in 0..4 {
-        redlock.lock(NAME).timeout(LIMIT).await.unwrap().release().await.ok();
+    // Two connections of each lane find it out, at the latest when a busy machine has ended them, and the next ones stay.
+    for _ in 0..10 {
+        let before = connections(&server);
+        let mut answers = Vec::new();
+        for _ in 0..20 {
+            answers.push(redlock.lock(NAME).timeout(LIMIT).await.unwrap().release().await);
+        }
+        // The background may connect meanwhile.
+        if before.is_subset(&connections(&server)) && answers.iter().all(Result::is_ok) {
+            return;
+        }
     }
-    let before = connections(&server);
-    for _ in 0..20 {
-        redlock.lock(NAME).timeout(LIMIT).await.unwrap().release().await.unwrap();
-    }
-    // The background may connect meanwhile.
-    assert!(before.is_subset(&connections(&server)), "no connection ends any more");
+    panic!("connections end again and again");
 }
 
 /// Acquires, waits, extends and releases.
