@@ -167,7 +167,7 @@ impl Drop for Unanswered {
     }
 }
 
-/// Why there is no login.
+/// The reason for which a request has no login.
 #[derive(Clone, Debug)]
 pub(crate) struct NoLogin {
     /// The number by which JavaScript keeps what the provider threw; `None` if it was not called.
@@ -184,5 +184,5 @@ impl fmt::Display for NoLogin {
 impl StdError for NoLogin {}
 
 fn gone() -> String {
-    "there is no provider any more".to_owned()
+    "the credentials provider is gone".to_owned()
 }

@@ -110,7 +110,6 @@ pub(crate) async fn attempt(
             unit,
             missed,
             slot: state.slot,
-            former: None,
         });
     }
     ballots.ended = connections.clock.now();

@@ -108,7 +108,9 @@ impl Attachment {
         let unsent = round.drain_in_background((), |(), _, _, _| {});
         let failed = (0..nodes).filter(|node| ballots.votes()[*node] == KeyVote::Failed);
         let missed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(unsent, NodeMask::with);
-        claim.set_former(self.detached.token, missed);
+        if !self.detached.keeps_token {
+            claim.set_former(self.detached.token, missed);
+        }
         Try::Won(Box::new(Won {
             fence: self.detached.fence,
             level: self.detached.level,
@@ -119,7 +121,6 @@ impl Attachment {
             unit: claim.unit(),
             missed,
             slot: self.detached.slot(),
-            former: (!self.detached.keeps_token).then_some(self.detached.token),
             right: Ownership::Fenced(claim),
         }))
     }

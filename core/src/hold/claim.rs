@@ -62,8 +62,8 @@ struct Inner {
     keeps_others_back: bool,
     /// What is sent in place of each release: it gives the keys back to whom they are from.
     key_back: Option<Request>,
-    /// The token from which the lock was attached, and the nodes that may still have its key.
-    former: (Token, NodeMask),
+    /// The token in place of which this one was attached, and the nodes that did not hear of it.
+    former: Option<(Token, NodeMask)>,
 }
 
 impl Claim {
@@ -86,7 +86,7 @@ impl Claim {
             kept_until: SharedMoment::default(),
             keeps_others_back: true,
             key_back: None,
-            former: (token, NodeMask::NONE),
+            former: None,
         };
         Self(Box::new(Slot(Some(inner))))
     }
@@ -124,11 +124,17 @@ impl Claim {
         }
     }
 
-    /// Has the keys of `former` released too, on those of `nodes` where this token has none by then.
-    pub(crate) fn set_former(&mut self, former: Token, nodes: NodeMask) {
+    /// Records the `former` token, in place of which this one was attached. Its keys are released too, on those of the
+    /// `missed` nodes where this token has none by then.
+    pub(crate) fn set_former(&mut self, former: Token, missed: NodeMask) {
         if let Some(inner) = &mut self.0.0 {
-            inner.former = (former, nodes);
+            inner.former = Some((former, missed));
         }
+    }
+
+    /// Returns the former token, of a lock that was attached in place of it.
+    pub(crate) fn former(&self) -> Option<Token> {
+        self.inner().former.map(|(former, _)| former)
     }
 
     pub(crate) fn token(&self) -> Token {
@@ -242,7 +248,7 @@ impl Claim {
     pub(crate) fn finish_in_background(mut self, round: Round) {
         self.keep_nobody_back();
         let inner = self.inner();
-        if round.is_idle() && inner.footprint.is_clear() && inner.former.1.is_empty() {
+        if round.is_idle() && inner.footprint.is_clear() && inner.former.is_none() {
             // Drop has no work left, so it need not check for a fork.
             self.0.0 = None;
             return;
@@ -316,10 +322,11 @@ impl Drop for Slot {
             return;
         }
         let traces = inner.footprint.all();
-        let (former, missed) = inner.former;
-        let is_nothing = |(node, trace): &(usize, &Trace)| matches!(trace, Trace::Nothing) && missed.contains(*node);
-        let of_former: Vec<_> = traces.iter().enumerate().filter(is_nothing).map(|(node, _)| (node, None)).collect();
-        if of_former.is_empty() && traces.iter().all(|trace| matches!(trace, Trace::Nothing)) {
+        let is_nothing = |trace: &Trace| matches!(trace, Trace::Nothing);
+        let (former, missed) = inner.former.unwrap_or((inner.token, NodeMask::NONE));
+        let of_former = (0..traces.len()).filter(|node| missed.contains(*node) && is_nothing(&traces[*node]));
+        let of_former: Vec<_> = of_former.map(|node| (node, None)).collect();
+        if of_former.is_empty() && traces.iter().all(is_nothing) {
             return;
         }
         let (ttl, kept_until) = (inner.ttl(), inner.kept_until());

@@ -46,7 +46,6 @@ use crate::protocol::backoff;
 use crate::protocol::detached::Detached;
 use crate::protocol::quorum::{self, NodeMask};
 use crate::protocol::request::{Action, Request};
-use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 use crate::sys::future::notified_until;
 use crate::sys::on_drop::OnDrop;
@@ -76,8 +75,6 @@ pub(crate) struct Lease {
     acquired: Moment,
     /// The nodes to which the acquire could not be sent.
     missed: NodeMask,
-    /// Whose it was before, if it was attached.
-    former: Option<Token>,
     pub(crate) meter: HoldMeter,
     state: Mutex<State>,
     lost: Notify,
@@ -234,7 +231,6 @@ impl Lease {
             limit,
             acquired: won.acquired,
             missed: won.missed,
-            former: won.former,
             meter,
             state: Mutex::new(state),
             lost: Notify::new(),
@@ -588,9 +584,9 @@ impl Lease {
         }
     }
 
-    /// Whether a node may have the key of whom the lock was attached from.
-    pub(crate) fn is_attached(&self) -> bool {
-        self.former.is_some()
+    /// Whether nodes may have the key of a former token, in place of which the lock was attached.
+    pub(crate) fn has_former(&self) -> bool {
+        matches!(&self.state().ownership, Some(Ownership::Fenced(claim)) if claim.former().is_some())
     }
 
     /// Queues a request that puts the lock back on a node while the others keep it, in place of the key of the former
@@ -608,7 +604,7 @@ impl Lease {
             return None;
         }
         let (ttl, fence_ttl) = (left.max(self.least_left()), self.fence_ttl(state.ttl));
-        let action = if let Some(former) = self.former.filter(|_| rekeys) {
+        let action = if let Some(former) = claim.former().filter(|_| rekeys) {
             Action::Rekey { former, ttl, fence: state.level, fence_ttl }
         } else {
             let label = Arc::clone(&self.context.spec.settings.label);

@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::error::{LostReason, NodeAnswer};
 use crate::net::ballots::NoQuorum;
 use crate::protocol::quorum::NodeMask;
-use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 
 /// An attempt's end: a quorum granted in time, or not.
@@ -32,15 +31,13 @@ pub(crate) struct Won<R> {
     pub(crate) missed: NodeMask,
     /// The slot of a semaphore.
     pub(crate) slot: Option<u32>,
-    /// Whose it was before, if it was attached.
-    pub(crate) former: Option<Token>,
 }
 
 impl<R> Won<R> {
     /// Returns the same attempt with the right wrapped by `wrap`.
     pub(crate) fn map<S>(self, wrap: impl FnOnce(R) -> S) -> Won<S> {
-        let Self { right, fence, level, acquired, asked, kept, valid_until, unit, missed, slot, former } = self;
-        Won { right: wrap(right), fence, level, acquired, asked, kept, valid_until, unit, missed, slot, former }
+        let Self { right, fence, level, acquired, asked, kept, valid_until, unit, missed, slot } = self;
+        Won { right: wrap(right), fence, level, acquired, asked, kept, valid_until, unit, missed, slot }
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A node gets the lock back in two cases:
 //!
-//! - a renewal reached its quorum, and the node answered that it has no such key, or, of an attached lock, another's;
+//! - a renewal reached its quorum, and the node answered that it does not have the key. If the lock was attached, the node
+//!   may also answer that it has another's key;
 //! - the background has a new connection to it, and no renewal would find out ([`Lease::may_lack`]).
 //!
 //! So a lock won without a node has its full margin soon after that node can be reached, once for each connection,
@@ -50,7 +51,7 @@ use crate::transport::failure::Failure;
 pub(crate) fn put_back(lease: &Arc<Lease>, round: Round, votes: &[KeyVote]) {
     if votes.len() > 1 {
         for (node, vote) in votes.iter().enumerate() {
-            if *vote == KeyVote::Absent || *vote == KeyVote::Foreign && lease.is_attached() {
+            if *vote == KeyVote::Absent || *vote == KeyVote::Foreign && lease.has_former() {
                 restore(lease, node, Duration::ZERO);
             }
         }
@@ -61,7 +62,7 @@ pub(crate) fn put_back(lease: &Arc<Lease>, round: Round, votes: &[KeyVote]) {
         let has_others = lease.context.set().members.len() > 1;
         match answer {
             Ok(Reply::Absent) if has_others => restore(&lease, node, Duration::ZERO),
-            Ok(Reply::Foreign(_)) if has_others && lease.is_attached() => restore(&lease, node, Duration::ZERO),
+            Ok(Reply::Foreign(_)) if has_others && lease.has_former() => restore(&lease, node, Duration::ZERO),
             Ok(Reply::Ahead(fence)) => lease.found_ahead(*fence),
             _ => {}
         }
@@ -145,7 +146,7 @@ async fn put_in_time(lease: &Arc<Lease>, connections: &Arc<Connections>, node: u
 
 async fn put(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize, connection: &Connection) {
     let _watched = connections.track_request(node);
-    let (mut by, mut rekeys) = (Eval::Sha, lease.is_attached());
+    let (mut by, mut rekeys) = (Eval::Sha, lease.has_former());
     loop {
         // Queued under the lease's mutex: a later release finds the footprint, and goes behind it.
         let queued = lease.restore(rekeys, |request, footprint, ttl| {

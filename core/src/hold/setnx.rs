@@ -141,7 +141,6 @@ fn judge(
                     unit: 0.0,
                     missed: NodeMask::NONE,
                     slot: None,
-                    former: None,
                 });
             }
             ballots.votes[NODE] = Vote::Granted(0);

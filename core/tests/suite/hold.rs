@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use harness::redis::from_redis_value;
 use harness::{Proxy, SLACK, Server, all_have, cluster, eventually};
+use redlock::bindings::operator::attach_again;
 use redlock::testing::MemoryServer;
-use redlock::{Error, ErrorKind, Guard, Lock, LockState, LostReason, NodeState, Redlock, blocking};
+use redlock::{Error, ErrorKind, Guard, Lock, LockState, LostReason, NodeState, Point, PointValue, Redlock, blocking};
 
 const TTL: Duration = Duration::from_secs(1);
 
@@ -436,14 +437,18 @@ async fn a_text_can_be_attached_again_at_once() {
     again.await.unwrap().release().await.unwrap();
 }
 
+async fn connect_to_all(redlock: &Redlock, servers: &[Server]) {
+    let warm = redlock.lock("warm").await.unwrap();
+    eventually("all nodes are connected to", || servers.iter().all(|server| server.get("warm").is_some()));
+    warm.release().await.unwrap();
+}
+
 /// Whoever attaches the lock has another token, and would not delete it.
 #[tokio::test]
 async fn a_node_that_grants_after_the_lock_was_detached_keeps_no_key() {
     let servers = cluster(3);
     let redlock = client(&servers);
-    let warm = redlock.lock("warm").await.unwrap();
-    eventually("all nodes are connected to", || servers.iter().all(|server| server.get("warm").is_some()));
-    warm.release().await.unwrap();
+    connect_to_all(&redlock, &servers).await;
     servers[2].freeze();
     let detached = redlock.lock("foo").ttl(Duration::from_secs(60)).await.unwrap().detach().await.unwrap();
     // A client whose connection to that node is not made.
@@ -461,9 +466,7 @@ async fn a_detach_that_is_given_up_leaves_the_ttl_of_renewals() {
     const TTL: Duration = Duration::from_secs(20);
     let servers = cluster(3);
     let redlock = client(&servers);
-    let warm = redlock.lock("warm").await.unwrap();
-    eventually("all nodes are connected to", || servers.iter().all(|server| server.get("warm").is_some()));
-    warm.release().await.unwrap();
+    connect_to_all(&redlock, &servers).await;
     servers[2].freeze();
     let guard = redlock.lock("foo").ttl(TTL).await.unwrap();
     let detached = tokio::time::timeout(Duration::from_millis(100), Guard::detach_for(&guard, 3 * TTL)).await;
@@ -475,37 +478,64 @@ async fn a_detach_that_is_given_up_leaves_the_ttl_of_renewals() {
     assert!((10_001..=20_000).contains(&left), "{left}");
 }
 
-/// That node has the key of the former holder until then.
-#[tokio::test]
-async fn an_attached_lock_is_put_on_a_node_that_the_attach_did_not_reach() {
-    attached_without_a_node(false).await;
+/// A detached lock, whose text a client attaches that does not reach the last node.
+struct HandedOver {
+    servers: Vec<Server>,
+    proxy: Proxy,
+    redlock: Redlock,
+    text: String,
 }
 
-#[tokio::test]
-async fn a_release_reaches_a_node_that_the_attach_did_not_reach() {
-    attached_without_a_node(true).await;
-}
-
-async fn attached_without_a_node(is_released_first: bool) {
+async fn handed_over_without_a_node() -> HandedOver {
     let servers = cluster(3);
     let proxy = Proxy::to(&servers[2]);
     let held = client(&servers).lock("foo").ttl(Duration::from_secs(60)).await.unwrap();
     eventually("every node has granted it", || servers.iter().all(|server| text(server).is_some()));
     let detached = held.detach().await.unwrap();
-    let granted = text(&servers[2]);
     proxy.refuse(true);
-    let urls = [servers[0].url(), servers[1].url(), proxy.url()];
-    let guard = Redlock::new(urls).unwrap().attach(detached.as_str()).await.unwrap();
-    assert_eq!(text(&servers[2]), granted);
-    if is_released_first {
-        guard.release().await.unwrap();
-        proxy.refuse(false);
-    } else {
-        proxy.refuse(false);
-        eventually("it has the fresh token", || text(&servers[2]) == text(&servers[0]));
-        guard.release().await.unwrap();
-    }
+    let redlock = Redlock::new([servers[0].url(), servers[1].url(), proxy.url()]).unwrap();
+    HandedOver { servers, proxy, redlock, text: detached.into() }
+}
+
+/// That node has the key of the former holder until then.
+#[tokio::test]
+async fn an_attached_lock_is_put_on_a_node_that_the_attach_did_not_reach() {
+    let HandedOver { servers, proxy, redlock, text: detached } = handed_over_without_a_node().await;
+    let guard = redlock.attach(&detached).await.unwrap();
+    assert_ne!(text(&servers[2]), text(&servers[0]));
+    proxy.refuse(false);
+    eventually("it has the fresh token", || text(&servers[2]) == text(&servers[0]));
+    guard.release().await.unwrap();
     eventually("no node has it", || servers.iter().all(|server| text(server).is_none()));
+}
+
+#[tokio::test]
+async fn a_release_reaches_a_node_that_the_attach_did_not_reach() {
+    let HandedOver { servers, proxy, redlock, text: detached } = handed_over_without_a_node().await;
+    redlock.attach(&detached).await.unwrap().release().await.unwrap();
+    proxy.refuse(false);
+    eventually("no node has it", || servers.iter().all(|server| text(server).is_none()));
+}
+
+/// As `redlock extend --token` does: the key is that of the text, before and after.
+#[tokio::test]
+async fn a_text_that_stays_as_it_is_keeps_its_key_on_a_node_that_was_not_reached() {
+    let HandedOver { servers, proxy, redlock, text: detached } = handed_over_without_a_node().await;
+    let guard = attach_again(&redlock, &detached).acquire().await.unwrap();
+    drop(guard.detach().await.unwrap());
+    assert_eq!(pending_releases(&proxy), Some(0.0));
+    assert_eq!(text(&servers[2]), text(&servers[0]));
+}
+
+/// How many releases a node is owed.
+fn pending_releases(proxy: &Proxy) -> Option<f64> {
+    let stats = redlock::stats();
+    let metric = stats.metrics.iter().find(|metric| metric.name == "redlock_releases_pending")?;
+    let is_of = |point: &&Point| point.labels.iter().any(|(_, value)| *value == proxy.url());
+    match metric.points.iter().find(is_of)?.value {
+        PointValue::Number(number) => Some(number),
+        _ => None,
+    }
 }
 
 /// It has given the key another token, and nobody could tell it to give that back.

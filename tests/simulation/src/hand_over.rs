@@ -61,7 +61,7 @@ impl Holding {
                     return None;
                 }
                 Some(Err(error)) => task.pen.flaw(&format!("attach failed with {error}")),
-                // What it has won is released.
+                // A lock that it has won is released.
                 None => return None,
             }
         }
