@@ -242,10 +242,11 @@ class Candidate {
   }
 
   async #body(signal, lock, lingers, detaches) {
-    const term = { fence: lock.fence, began_ns: now(), over_ns: null, how: null, lost: null };
+    const began_ns = now();
+    const valid_until_ns = began_ns + lock.remaining * 1e6;
+    const term = { fence: lock.fence, began_ns, valid_until_ns, over_ns: null, how: null, lost: null };
     this.terms.push(term);
     this.#lock = lock;
-    this.look();
     const ended = new Promise((resolve) => {
       this.end = (fail) => resolve(fail ? "failed" : "returned");
     });

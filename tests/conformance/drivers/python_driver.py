@@ -293,8 +293,8 @@ class Candidate:
         self.election = election
         self.body = self.wait if is_async else self.poll
         self.terms: list[Json] = []
-        self.lock: Any = None
-        """That of the present term."""
+        self.term: tuple[Any, Json] | None = None
+        """The lock of the present term, and what is told of it. One step, because threads that look take no turns."""
         self.lingers = self.detaches = False
         self.end = futures.Future[bool]()
         """The end of the present term: whether its body fails."""
@@ -338,20 +338,22 @@ class Candidate:
 
     def begin(self, lock: Any) -> None:
         """A term begins."""
-        self.end = futures.Future()
-        self.lock = lock
-        self.terms.append({"fence": lock.fence, "began_ns": now_ns(), "over_ns": None, "how": None, "lost": None})
-        self.look()
+        self.end, began_ns = futures.Future(), now_ns()
+        term = {"fence": lock.fence, "began_ns": began_ns, "over_ns": None, "how": None, "lost": None}
+        term["valid_until_ns"] = began_ns + int(lock.remaining * 1e9)
+        self.terms.append(term)
+        self.term = lock, term
 
     def look(self) -> None:
         """Notes until when the present term is valid, or that it is lost."""
-        if self.lock is None:
+        if self.term is None:
             return
+        lock, term = self.term
         try:
-            self.lock.check()
-            self.terms[-1]["valid_until_ns"] = now_ns() + int(self.lock.remaining * 1e9)
+            lock.check()
+            term["valid_until_ns"] = now_ns() + int(lock.remaining * 1e9)
         except redlock.LockLost as error:
-            self.terms[-1]["lost"] = described(error)
+            term["lost"] = described(error)
         except redlock.LockNotHeld:
             """Its client was closed."""
 
@@ -378,7 +380,7 @@ class Candidate:
     def ended(self, how: str) -> None:
         """The term is over."""
         self.look()
-        self.lock = None
+        self.term = None
         self.terms[-1] |= {"over_ns": now_ns(), "how": how}
 
 

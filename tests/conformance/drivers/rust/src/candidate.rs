@@ -94,11 +94,12 @@ impl Candidate {
     fn begin<'a>(&'a self, guard: GuardRef<'a>) -> Term<'a> {
         self.take_end();
         let (fence, began_ns) = (guard.fence(), now_ns());
-        let term = json!({"fence": fence, "began_ns": began_ns, "over_ns": null, "how": null, "lost": null});
-        self.lock_terms().push(term);
-        let term = Term { candidate: self, guard, how: "cut" };
-        term.look();
-        term
+        let valid_until_ns = began_ns + guard.remaining().as_nanos();
+        self.lock_terms().push(json!({
+            "fence": fence, "began_ns": began_ns, "valid_until_ns": valid_until_ns,
+            "over_ns": null, "how": null, "lost": null,
+        }));
+        Term { candidate: self, guard, how: "cut" }
     }
 
     fn take_end(&self) -> Option<bool> {
