@@ -5,9 +5,9 @@ import { test } from "node:test";
 import { inspect } from "node:util";
 import { runInNewContext } from "node:vm";
 import { Worker } from "node:worker_threads";
-import { configure, LockInvalidArgument, LockUnavailable, lock, Redlock } from "redlock-rs";
+import { configure, LockInvalidArgument, LockUnavailable, Redlock } from "redlock-rs";
 import { ends, run } from "./programs.mjs";
-import { failure, fresh, Server, serve, until } from "./servers.mjs";
+import { failure, fresh, serve, until } from "./servers.mjs";
 
 const OWN = "a credentials provider cannot use a lock of its own client; use another client";
 
@@ -67,49 +67,24 @@ test("a login reaches the server, from a function or a promise", async () => {
   assert.deepEqual(seen, [[], []], "called once for each client, without arguments");
 });
 
-test("without a user, it is the default user", async () => {
-  const closed = await Server.start({ requirepass: "S3CR3T" });
-  try {
-    for (const more of [{}, { username: "" }, { username: undefined }, { username: null }]) {
-      const client = new Redlock(closed.url, { credentials: () => ({ password: "S3CR3T", ...more }) });
-      await use(client);
-      client.close();
-    }
-  } finally {
-    await closed.stop();
-  }
-});
-
 test("clients with the same function share their logins", async () => {
-  let calls = 0;
   const login = await user();
-  const credentials = () => {
-    calls += 1;
+  const [shared, own] = [0, 0].map(() => ({ calls: 0 }));
+  const credentialsOf = (counter) => () => {
+    counter.calls += 1;
     return login;
   };
+  const credentials = credentialsOf(shared);
   const clients = [1, 2, 3].map(() => new Redlock(server.url, { credentials }));
   await Promise.all(clients.map(use));
-  clients[0].close();
-  await Promise.all(clients.slice(1).map(use));
-  assert.equal(calls, 1);
-  await use(new Redlock(server.url, { credentials: () => credentials() }));
-  assert.equal(calls, 2, "another function");
-});
-
-test("the default client can have a function", async () => {
-  const login = await user();
-  configure(server.url, { credentials: async () => login });
-  await use({ lock });
-  assert.notEqual((await connections(login)).length, 0);
-  configure();
+  await use(new Redlock(server.url, { credentials: credentialsOf(own) }));
+  assert.deepEqual([shared.calls, own.calls], [1, 1]);
 });
 
 test("what is thrown is the cause, and only its class is shown", async () => {
-  class Expired extends Error {}
   class Nameless extends Error {
     static name = 17;
   }
-  const without = Object.setPrototypeOf(new Error("S3CR3T"), null);
   const exotic = new Proxy(new Error("S3CR3T"), {
     getPrototypeOf() {
       throw new Error("S3CR3T");
@@ -117,26 +92,17 @@ test("what is thrown is the cause, and only its class is shown", async () => {
   });
   for (const [thrown, kind] of [
     [new TypeError("the token S3CR3T has expired"), "TypeError"],
-    [new Expired("S3CR3T", { cause: "S3CR3T" }), "Expired"],
     [runInNewContext("new RangeError('S3CR3T')"), "RangeError"],
     [new Nameless("S3CR3T"), "Error"],
-    [new DOMException("S3CR3T", "AbortError"), "DOMException"],
-    [without, "object"],
     [exotic, "object"],
     ["S3CR3T", "string"],
     [{ S3CR3T: "S3CR3T" }, "object"],
-    [17, "number"],
     [null, "object"],
   ]) {
-    for (const credentials of [
-      () => {
-        throw thrown;
-      },
-      async () => {
-        throw thrown;
-      },
-      () => Promise.reject(thrown),
-    ]) {
+    const throws = () => {
+      throw thrown;
+    };
+    for (const credentials of [throws, async () => throws()]) {
       const error = await failed(credentials);
       assert.ok(error.message.includes(`was not asked: the credentials provider failed: ${kind}]`), error.message);
       assert.equal(error.cause, thrown);
@@ -145,7 +111,6 @@ test("what is thrown is the cause, and only its class is shown", async () => {
     }
   }
   const nothing = await failed(() => Promise.reject());
-  assert.match(nothing.message, /failed: undefined\]/);
   assert.equal(nothing.cause.message, "the credentials provider failed: undefined");
 });
 
@@ -153,67 +118,39 @@ test("what is not a login is a failed call that says why, and never shows it", a
   const password = "S3CR3T";
   for (const [returned, wrong] of [
     [undefined, "a login must be { username, password, expiresIn }, not undefined"],
-    [null, "a login must be { username, password, expiresIn }, not null"],
     ["S3CR3T", "a login must be { username, password, expiresIn }, not a string"],
     [["user", "S3CR3T"], "a login must be { username, password, expiresIn }, not an array"],
-    [() => password, "a login must be { username, password, expiresIn }, not a function"],
     [{}, "password must be a string without lone surrogates, not undefined"],
     [{ password: "" }, "password is empty"],
-    [{ password: 17 }, "password must be a string without lone surrogates, not a number"],
-    [{ password: Buffer.from(password) }, "password must be a string without lone surrogates, not an object"],
     [{ password: "S3CR3T\ud800" }, "password must be a string without lone surrogates, not a string with lone surr"],
     [{ username: 17, password }, "username must be a string without lone surrogates, not a number"],
-    [{ username: "\udc00", password }, "username must be a string without lone surrogates, not a string with lone"],
     [{ user: "S3CR3T", password }, "a login has no properties but username, password and expiresIn"],
     [{ password, expiresIn: "S3CR3T" }, "expiresIn must be a positive number of milliseconds, not a string"],
     [{ password, expiresIn: 0 }, "expiresIn must be a positive number of milliseconds, not 0"],
-    [{ password, expiresIn: -1 }, "expiresIn must be a positive number of milliseconds, not -1"],
     [{ password, expiresIn: Number.NaN }, "expiresIn must be a positive number of milliseconds, not NaN"],
-    [{ password, expiresIn: Number.POSITIVE_INFINITY }, "a positive number of milliseconds, not Infinity"],
   ]) {
     for (const credentials of [() => returned, async () => returned]) {
       const error = await failed(credentials);
       assert.ok(error.message.includes("the credentials provider failed: TypeError: "), error.message);
       assert.ok(error.message.includes(wrong), error.message);
-      assert.ok(error.cause instanceof TypeError);
-      assert.ok(error.cause.message.includes(wrong), error.cause.message);
+      assert.ok(error.cause instanceof TypeError && error.cause.message.includes(wrong), error.cause.message);
       assert.doesNotMatch(`${inspect(error)} ${error.stack}`, /S3CR3T(?!")/);
     }
   }
-  const thrown = new Error("S3CR3T");
-  const getter = {
-    get password() {
-      throw thrown;
-    },
-  };
-  const error = await failed(() => getter);
-  assert.ok(error.message.includes("failed: Error]"), error.message);
-  assert.equal(error.cause, thrown);
 });
 
 test("a lock of its own client fails at once in the function, those of another client do not", async () => {
   const login = await user();
   const other = new Redlock(server.url, { credentials: () => login });
-  const hanging = new Redlock("unix:///nowhere/hanging", { credentials: () => new Promise(() => undefined) });
   const foo = fresh();
   const errors = [];
-  let end;
-  const ended = new Promise((resolve) => {
-    end = resolve;
-  });
-  let later;
   const credentials = async () => {
     const own = client.lock(foo);
-    // What it leaves behind is not a part of the call.
-    later ??= ended.then(() => use(client));
     for (const call of [
       () => own.acquire(),
-      () => own.tryAcquire(),
       () => own.using(() => undefined),
       () => own.isLocked(),
       () => client.inspect(foo),
-      () => client.diagnose(),
-      () => client.locked(foo, undefined, () => undefined)(),
       () => twin.lock(foo).acquire(),
     ]) {
       await null;
@@ -225,20 +162,11 @@ test("a lock of its own client fails at once in the function, those of another c
   const client = new Redlock(server.url, { credentials });
   const twin = new Redlock(server.url, { credentials });
   await use(client);
-  // Meanwhile another function is called.
-  await failure(() => hanging.lock(foo).acquire({ timeout: 50 }));
-  end();
-  await later;
-  assert.equal(errors.length, 8);
+  assert.equal(errors.length, 5);
   for (const error of errors) {
     assert.ok(error instanceof LockInvalidArgument, error.stack);
     assert.equal(error.message, OWN);
   }
-  const refused = new Redlock("unix:///nowhere/own", { credentials: () => refused.lock(foo).acquire() });
-  const error = await failure(() => refused.lock(foo).acquire({ timeout: 0 }));
-  assert.ok(error instanceof LockUnavailable, error.stack);
-  assert.match(error.message, /failed: LockInvalidArgument\]/);
-  assert.equal(error.cause.message, OWN);
 });
 
 test("wrong values are refused before anything is sent", async () => {
@@ -246,7 +174,6 @@ test("wrong values are refused before anything is sent", async () => {
     [{ username: "user", password: "S3CR3T" }, "an object"],
     ["S3CR3T", "a string"],
     [Promise.resolve("S3CR3T"), "a promise"],
-    [true, "a boolean"],
   ]) {
     for (const make of [() => new Redlock(server.url, { credentials }), () => configure(server.url, { credentials })]) {
       const error = await failure(make);
@@ -259,13 +186,10 @@ test("wrong values are refused before anything is sent", async () => {
   }
   const credentials = () => assert.fail("called");
   const both = await failure(() => new Redlock(server.url, { credentials, passwordFile: "/secret" }));
-  assert.ok(both instanceof LockInvalidArgument);
   assert.match(both.message, /credentials and passwordFile are both given/);
   const ofLock = await failure(() => new Redlock(server.url).lock("foo", { credentials }));
-  assert.ok(ofLock instanceof LockInvalidArgument);
-  assert.equal(ofLock.option, "credentials");
   assert.match(ofLock.message, /^unknown option "credentials"; give it to the client as credentials/);
-  for (const none of [null, undefined]) await use(new Redlock(server.url, { credentials: none }));
+  await use(new Redlock(server.url, { credentials: null }));
   // A URL with a login needs no other.
   const { username, password } = await user();
   await use(new Redlock(`${server.url}?user=${username}&pass=${password}`, { credentials }));
@@ -304,23 +228,22 @@ test("nothing of it is ever an unhandled rejection, and one warning says that it
 });
 
 test("a client with a function lets the process end at once, also while the function is called", async () => {
-  const login = await user();
-  const body = (expiresIn) => `
-    import { Redlock } from "redlock-rs";
-    let calls = 0;
-    const credentials = () => {
-      calls += 1;
-      if (calls === 1) return ${JSON.stringify({ ...login, expiresIn })};
+  const login = await user({ expiresIn: 200 });
+  const { output } = await ends(
+    run(`
+      import { Redlock } from "redlock-rs";
+      let calls = 0;
+      const credentials = () => {
+        calls += 1;
+        return calls === 1 ? ${JSON.stringify(login)} : new Promise(() => undefined);
+      };
+      globalThis.client = new Redlock(${JSON.stringify(server.url)}, { credentials });
+      await (await client.lock("ending").acquire()).release();
+      while (calls < 2) await new Promise((resolve) => setTimeout(resolve, 5));
       console.log("called again");
-      return new Promise(() => undefined);
-    };
-    globalThis.client = new Redlock(${JSON.stringify(server.url)}, { credentials });
-    await (await client.lock("ending").acquire()).release();
-  `;
-  const idle = run(`${body(60_000)} console.log("idle");`);
-  const hanging = run(`${body(200)} while (calls < 2) await new Promise((resolve) => setTimeout(resolve, 5));`);
-  assert.equal((await ends(idle)).output, "idle\n");
-  assert.equal((await ends(hanging)).output, "called again\n");
+    `),
+  );
+  assert.equal(output, "called again\n");
 });
 
 test("a pending acquire keeps the process alive while it waits for a login, until process.exit", async () => {
@@ -334,10 +257,8 @@ test("a pending acquire keeps the process alive while it waits for a login, unti
   `;
   const waits = run(body("setTimeout(() => resolve(login), 300).unref();"));
   const exits = run(body("console.log('called'); process.exit(7);"));
-  const thinks = run(body("console.log('called'); setTimeout(() => process.exit(8), 20);"));
   assert.equal((await ends(waits)).output, "acquired\n");
   assert.equal((await ends(exits, 7)).output, "called\n");
-  assert.equal((await ends(thinks, 8)).output, "called\n");
 });
 
 test("a worker thread that ends while a function is called harms nobody", async () => {
@@ -348,28 +269,26 @@ test("a worker thread that ends while a function is called harms nobody", async 
     const credentials = () => {
       parentPort.postMessage("called");
       if (ending === "exits") setImmediate(() => process.exit(3));
-      return ending === "answers" ? { password: "S3CR3T" } : new Promise(() => undefined);
+      return new Promise(() => undefined);
     };
     const clients = Array.from({ length: 4 }, () => new Redlock(url, { credentials: () => credentials() }));
     for (const client of clients) client.lock("worker").acquire().catch(() => undefined);
   `;
   const login = await user({ expiresIn: 300 });
   let calls = 0;
-  const client = new Redlock(server.url, {
-    credentials: () => {
-      calls += 1;
-      return login;
-    },
-  });
-  const held = await client.lock(fresh()).acquire();
+  const credentials = () => {
+    calls += 1;
+    return login;
+  };
+  const held = await new Redlock(server.url, { credentials }).lock(fresh()).acquire();
   const one = async (ending) => {
     const worker = new Worker(code, { eval: true, workerData: { url: server.url, ending } });
     const exit = once(worker, "exit");
     await once(worker, "message");
-    if (ending !== "exits") await worker.terminate();
+    if (ending === "hangs") await worker.terminate();
     assert.deepEqual(await exit, [ending === "exits" ? 3 : 1]);
   };
-  for (let turn = 0; turn < 6; turn += 1) await Promise.all(["hangs", "exits", "answers"].map(one));
+  for (let turn = 0; turn < 4; turn += 1) await Promise.all(["hangs", "exits"].map(one));
   const before = calls;
   await until(() => calls > before);
   await held.extend();
@@ -414,18 +333,8 @@ test("a client with a function can be collected as garbage, and a lock keeps the
       held.check();
       await held.release();
       console.log("called");
-
-      const [closed, credentials] = await (async () => {
-        const credentials = () => login;
-        const client = new Redlock(url, { credentials });
-        await (await client.lock("closed").acquire()).release();
-        client.close();
-        return [client, new WeakRef(credentials)];
-      })();
-      await until(() => credentials.deref() === undefined);
-      console.log("forgotten", typeof closed);
     `,
     "--expose-gc",
   );
-  assert.equal((await ends(program)).output, "collected\ncalled\nforgotten object\n");
+  assert.equal((await ends(program)).output, "collected\ncalled\n");
 });
