@@ -3,7 +3,7 @@ import { getEventListeners } from "node:events";
 import { test } from "node:test";
 import { setImmediate, setTimeout } from "node:timers/promises";
 import { runInNewContext } from "node:vm";
-import { LockInvalidArgument, LockTimeout, Redlock } from "redlock-rs";
+import { LockTimeout, Redlock } from "redlock-rs";
 import { failure, fresh, serve, until } from "./servers.mjs";
 
 const server = await serve();
@@ -33,7 +33,7 @@ test("a signal that is aborted already: nothing is sent", async () => {
   await held.release();
 });
 
-test("a signal that is aborted during the wait ends it with its reason", async () => {
+test("a signal that is aborted during the wait ends it with its reason, and has no say later", async () => {
   const name = fresh();
   const held = await redlock.lock(name).acquire();
   const controller = new AbortController();
@@ -45,28 +45,16 @@ test("a signal that is aborted during the wait ends it with its reason", async (
   controller.abort(reason);
   assert.equal(await waiting, reason);
   assert.equal(listeners(controller.signal), 0);
-
-  const error = await failure(() => lock.acquire({ signal: AbortSignal.timeout(20) }));
-  assert.equal(error.name, "TimeoutError");
   await held.release();
-  assert.equal(await lock.tryAcquire(), true, "nothing was left behind");
-  await lock.release();
-});
-
-test("a signal has no say once the lock is acquired", async () => {
-  const controller = new AbortController();
-  const lock = await redlock.lock(fresh()).acquire({ signal: controller.signal });
-  assert.equal(listeners(controller.signal), 0);
-  controller.abort();
-  assert.equal(lock.held, true);
-  assert.equal(lock.signal.aborted, false);
+  const late = new AbortController();
+  assert.equal(await lock.tryAcquire({ signal: late.signal }), true, "nothing was left behind");
+  assert.equal(listeners(late.signal), 0);
+  late.abort();
+  assert.deepEqual([lock.held, lock.signal.aborted], [true, false]);
   await lock.release();
 });
 
 test("a signal has one listener, however many calls wait on it", async () => {
-  const warnings = [];
-  const warn = (warning) => warnings.push(warning.name);
-  process.on("warning", warn);
   const held = await redlock.lock(fresh()).acquire();
   const controller = new AbortController();
   const { signal } = controller;
@@ -80,9 +68,6 @@ test("a signal has one listener, however many calls wait on it", async () => {
   controller.abort(new Error("mine"));
   assert.deepEqual(new Set(await waiting), new Set([signal.reason]));
   assert.equal(listeners(signal), 0);
-  await setImmediate();
-  process.off("warning", warn);
-  assert.deepEqual(warnings, []);
   await held.release();
 });
 
@@ -112,13 +97,6 @@ test("an abort in the turn in which the lock is ready leaves no lock behind", as
   await until(async () => (await server.ask("EXISTS", name)) === 0);
 });
 
-test("only an AbortSignal is one", async () => {
-  const lock = redlock.lock(fresh());
-  for (const signal of [null, {}, "now", new AbortController()]) {
-    await assert.rejects(lock.acquire({ signal }), LockInvalidArgument);
-  }
-});
-
 test("the options can be the signal alone", async () => {
   const lock = redlock.lock(fresh());
   const aborted = AbortSignal.abort(new Error("mine"));
@@ -130,10 +108,8 @@ test("the options can be the signal alone", async () => {
     assert.equal((await failure(call)).message, "mine");
   }
   assert.ok(await lock.tryAcquire(new AbortController().signal));
-  const stop = new AbortController();
-  const waiting = redlock.lock(lock.name).acquire(stop.signal);
-  void setTimeout(20).then(() => stop.abort());
-  assert.equal((await failure(() => waiting)).name, "AbortError");
+  const waiting = failure(() => redlock.lock(lock.name).acquire(AbortSignal.timeout(20)));
+  assert.equal((await waiting).name, "TimeoutError");
   await lock.release();
 });
 

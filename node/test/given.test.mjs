@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { runInNewContext } from "node:vm";
-import { configure, countByName, inspect, LockClosed, LockInvalidArgument, lock, Redlock } from "redlock-rs";
+import { configure, countByName, inspect, LockInvalidArgument, lock, Redlock } from "redlock-rs";
 import { lose, MemoryServer } from "redlock-rs/testing";
 import { failure, fresh, serve } from "./servers.mjs";
 
@@ -20,14 +20,11 @@ async function refused(action, ...mentions) {
 }
 
 test("names are text or bytes, and reach the server unchanged", async () => {
-  const bytes = new Uint8Array([0, 255, 13, 10, 128]);
   for (const [name, key, shown] of [
-    ["schlüssel🔒", Buffer.from("schlüssel🔒"), "schlüssel🔒"],
-    [bytes, bytes, "\0\u{fffd}\r\n\u{fffd}"],
-    [Buffer.from("in a buffer"), Buffer.from("in a buffer"), "in a buffer"],
+    [new Uint8Array([0, 255, 13, 10, 128]), Buffer.from([0, 255, 13, 10, 128]), "\0\u{fffd}\r\n\u{fffd}"],
     [new Uint8Array(Buffer.from("[part of more]")).subarray(1, 8), Buffer.from("part of"), "part of"],
     [runInNewContext("new Uint8Array([120, 121])"), Buffer.from("xy"), "xy"],
-    ["\u{feff}mark", Buffer.from("\u{feff}mark"), "\u{feff}mark"],
+    ["\u{feff}mark🔒", Buffer.from("\u{feff}mark🔒"), "\u{feff}mark🔒"],
   ]) {
     const held = await redlock.lock(name).acquire();
     assert.equal(await server.ask("EXISTS", key), 1);
@@ -37,22 +34,38 @@ test("names are text or bytes, and reach the server unchanged", async () => {
   }
 });
 
-test("the bytes of a name and of its prefix count together", async () => {
-  const keyPrefix = "schlüssel:";
-  const prefixed = new Redlock(server.url, { keyPrefix });
-  const left = 512 - Buffer.byteLength(keyPrefix);
-  prefixed.lock("right");
-  for (const unit of ["x", "ü", "\uffff"]) {
-    const units = unit.repeat(Math.floor(left / Buffer.byteLength(unit)));
-    const most = units + "x".repeat(left - Buffer.byteLength(units));
-    await (await prefixed.lock(most).acquire()).release();
-    await refused(() => prefixed.lock(`${most}x`), "513 bytes");
-  }
-  prefixed.close();
-  assert.throws(() => prefixed.lock("right", { ttl: 500 }), LockClosed);
+test("several names are sorted, each once, and kept", async () => {
+  const bytes = Buffer.from("b");
+  const names = ["\u{1f512}", "\u{ffff}", bytes, "a", "b", "\u{1f512}"];
+  const several = redlock.lockAll(names);
+  bytes.fill(0);
+  names.length = 1;
+  const sorted = ["a", "b", "\u{ffff}", "\u{1f512}"];
+  assert.deepEqual(several.names, sorted);
+  await several.acquire();
+  assert.equal(await server.ask("EXISTS", ...sorted), 4);
+  await several.release();
+  assert.deepEqual(redlock.lockAll([new Uint8Array([255]), "c"]).names, ["c", "\u{fffd}"]);
 });
 
-test("a lock keeps its name and its options, however many others there are", async () => {
+test("wrong names are refused at once", async () => {
+  const hole = ["a", "b", "c"];
+  delete hole[1];
+  for (const [wrong, ...mentions] of [
+    ["ab", "names must be an array of names, not a string"],
+    [new Set(["a", "b"]), "not an object"],
+    [["a", 17], "names[1] must be a string or a Uint8Array, not a number"],
+    [hole, "names[1]", "not undefined"],
+    [["a", "\ud800"], "names[1]", "lone surrogates"],
+    [["a", new Uint8Array(513)], "names[1] has 513 bytes"],
+  ]) {
+    assert.equal((await refused(() => redlock.lockAll(wrong), ...mentions)).option, "names");
+  }
+  const single = await refused(() => redlock.lock(["a", "b"]), "not an array", "lockAll(names)");
+  assert.equal(single.option, "name");
+});
+
+test("a lock keeps its name and its options, whatever becomes of what was given", async () => {
   const bytes = Buffer.from("bytes");
   const options = { ttl: 60_000 };
   const lock = redlock.lock(bytes, options);
@@ -60,16 +73,10 @@ test("a lock keeps its name and its options, however many others there are", asy
   options.ttl = 1_000;
   const shorter = await redlock.lock("shorter", options).acquire();
   assert.ok(shorter.remaining < 1_000, "options are compared by value");
-  for (let ttl = 2_000; ttl < 2_100; ttl += 1) redlock.lock("other", { ttl });
   await lock.acquire();
   assert.equal(lock.name, "bytes");
   assert.equal(await server.ask("EXISTS", "bytes"), 1);
   assert.ok(lock.remaining > 50_000 && lock.remaining < 60_000);
-  const plain = await redlock.lock("plain").acquire();
-  assert.ok(plain.remaining < 10_000);
-  for (const wrong of [{ ttl: 1 }, { ttl: Number.NaN }, { ttl: -1 }]) {
-    for (let turn = 0; turn < 2; turn += 1) await refused(() => redlock.lock("other", wrong), "ttl is");
-  }
 });
 
 test("wrong options are refused at once, and never shown", async () => {
@@ -80,30 +87,24 @@ test("wrong options are refused at once, and never shown", async () => {
     [{ timeout: "secret" }, "null to wait forever", "not a string"],
     [{ autoRenew: 1 }, "autoRenew must be true or false"],
     [{ maxHold: 1_000 }, "maxHold is 1 s"],
-    [{ atLeast: 604_800_001 }, "atLeast is 604800001 ms", "at most 168 h"],
-    [{ margin: 5_001 }, "margin is 5001 ms", "half the ttl"],
-    [{ nodeTimeout: 0 }, "nodeTimeout is 0ns"],
-    [{ restartDelay: 1e12 }, "restartDelay is "],
-    [{ fenceTtl: 1 }, "fenceTtl is 1 ms"],
     [{ label: "\udc00" }, "lone surrogates"],
-    [{ label: 17 }, "label must be a string"],
     [{ protocol: true }, "protocol"],
   ]) {
     for (const make of [() => redlock.lock("foo", options), () => new Redlock("memory://a", options)]) {
       const error = await refused(make, ...mentions);
       assert.equal(error.option, Object.keys(options)[0]);
-      assert.doesNotMatch(error.message, /secret|auto_renew|max_hold|at_least|node_timeout|restart_delay|fence_ttl/);
+      assert.doesNotMatch(error.message, /secret|auto_renew|max_hold/);
     }
   }
   await refused(() => redlock.lock("foo", 1_000), "not a number", "{ ttl: 10_000 }");
   await refused(() => redlock.lock("foo", null), "not null");
   await refused(() => redlock.lock("foo").acquire(500), "not a number", "{ timeout: 500");
   await refused(() => redlock.lock("foo").acquire({ timeout: -2 }), "timeout is -2 ms");
-  await refused(() => redlock.lock("foo").acquire({ timeout: "1" }), "not a string");
   const held = await redlock.lock(fresh()).acquire();
   await refused(() => held.extend("1000"), "ttl must be a number of milliseconds");
   await refused(() => held.extend(1), "ttl is 1 ms");
   await held.release();
+  for (const most of [-1, 1.5, "5", null]) assert.equal((await failure(() => countByName(most))).option, "most");
 });
 
 test("the name of a lock stays as it is in a message", async () => {
@@ -120,44 +121,31 @@ test("unknown options are refused, those of other libraries with a hint", async 
     ["automaticExtensionThreshold", "use autoRenew"],
     ["constructor", 'unknown option "constructor"'],
   ]) {
-    const error = await refused(() => redlock.lock("foo", { [option]: 1 }), ...mentions);
-    assert.equal(error.option, option);
-    await refused(() => new Redlock("memory://a", { [option]: 1 }), ...mentions);
+    for (const make of [() => redlock.lock("foo", { [option]: 1 }), () => new Redlock("memory://a", { [option]: 1 })]) {
+      assert.equal((await refused(make, ...mentions)).option, option);
+    }
   }
   await refused(() => redlock.lock("foo").acquire({ retryCount: 1 }), "use timeout");
   await refused(() => redlock.lock("foo").tryAcquire({ timeout: 1 }), "timeout");
-  const elsewhere = await refused(() => redlock.lock("foo").using(() => 1, { maxHold: 1 }));
-  assert.equal(elsewhere.message, 'unknown option "maxHold"; it is an option of a lock');
+  await refused(() => redlock.lock("foo").using(() => 1, { maxHold: 1 }), "it is an option of a lock");
 });
 
-test("an option given as undefined is not given", async () => {
-  const lock = redlock.lock(fresh(), { ttl: undefined, timeout: undefined, label: undefined });
-  await lock.acquire({ timeout: undefined, signal: undefined });
-  await lock.extend(undefined);
-  assert.ok(lock.remaining > 9_000);
-  await lock.release();
-});
-
-test("an option given as null is the built-in default", async () => {
+test("an option given as undefined is not given, and null is the built-in default", async () => {
   const client = new Redlock("memory://null", { ttl: 5_000, timeout: 0, keyPrefix: null, connectTimeout: null });
+  const own = await client.lock("own", { ttl: undefined, label: undefined }).acquire({ signal: undefined });
+  assert.ok(own.remaining <= 5_000, "the ttl of the client");
   const every = ["ttl", "timeout", "autoRenew", "maxHold", "atLeast", "margin", "nodeTimeout"];
   const more = ["restartDelay", "fenceTtl", "label", "protocol"];
   const lock = client.lock("foo", Object.fromEntries([...every, ...more].map((option) => [option, null])));
   await lock.acquire({ timeout: null });
   assert.ok(lock.remaining > 9_000, "not the ttl of the client");
-  await lock.release();
+  for (const held of [own, lock]) await held.release();
 });
 
 test("options that would be ignored are refused", async () => {
-  class Settings {
-    get ttl() {
-      return 5_000;
-    }
-  }
   const inherited = Object.create({ timeout: 0 });
   const hidden = Object.defineProperty({}, "ttl", { value: 5_000 });
   for (const [options, option] of [
-    [new Settings(), "ttl"],
     [inherited, "timeout"],
     [hidden, "ttl"],
   ]) {
@@ -169,8 +157,6 @@ test("options that would be ignored are refused", async () => {
   for (const call of [() => lock.acquire(new AbortController()), () => lock.tryAcquire(new AbortController())]) {
     assert.equal((await refused(call, "signal: controller.signal")).option, "signal");
   }
-  const own = Object.assign(Object.create({ unrelated: 1 }), { timeout: 0 });
-  await (await lock.acquire(own)).release();
   const client = new Redlock("memory://a");
   await refused(() => client.close(2_000), "{ limit: 500 }", "not a number");
   assert.equal((await refused(() => client.close({ timeout: 2_000 }), "unknown option")).option, "timeout");
@@ -205,33 +191,18 @@ test("the default client can be set", async () => {
   await held.release();
 });
 
-test("the number of names that are counted apart is checked", async () => {
-  for (const most of [-1, 1.5, Number.NaN, Number.POSITIVE_INFINITY, "5", null, undefined, {}]) {
-    assert.equal((await failure(() => countByName(most))).option, "most", String(most));
-  }
-});
-
 test("the wrong arguments of redlock-rs/testing are refused", async () => {
   const server = new MemoryServer();
   const held = await new Redlock(server.url).lock("held").acquire();
-  const wrong = [
+  for (const [call, message] of [
     [() => server.hold(1), /string or a Uint8Array/],
-    [() => server.hold(""), /empty/],
-    [() => server.hold("a", "1"), /ttl must be a number of milliseconds/],
     [() => server.hold("a", -1), /ttl is -1 ms/],
     [() => server.release("redlock:fence:a"), /reserved/],
     [() => server.advance("1"), /by must be a number/],
-    [() => server.advance(Number.NaN), /by/],
-    [
-      () => {
-        server.available = 1;
-      },
-      /available must be true or false/,
-    ],
+    [() => Object.assign(server, { available: 1 }), /available must be true or false/],
     [() => lose(held, "broken"), /reason must be one of expired, taken/],
     [() => lose({}), /a lock of redlock-rs/],
-  ];
-  for (const [call, message] of wrong) {
+  ]) {
     assert.throws(call, (error) => error instanceof LockInvalidArgument && message.test(error.message), String(call));
   }
   assert.equal(held.held, true);

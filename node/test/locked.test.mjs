@@ -8,18 +8,25 @@ const redlock = new Redlock(server.url);
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-test("each call runs under a fresh lock", async () => {
+test("each call runs under a fresh lock, with its this and its errors", async () => {
   const running = [];
   let most = 0;
-  const work = redlock.locked(fresh(), async (amount) => {
-    running.push(amount);
-    most = Math.max(most, running.length);
-    await pause(20);
-    running.pop();
-    return amount + 1;
-  });
-  assert.deepEqual(await Promise.all([work(1), work(2), work(3)]), [2, 3, 4]);
+  const account = {
+    balance: 7,
+    add: redlock.locked(fresh(), async function add(amount) {
+      running.push(amount);
+      most = Math.max(most, running.length);
+      await pause(20);
+      running.pop();
+      return this.balance + amount;
+    }),
+  };
+  assert.deepEqual(await Promise.all([1, 2, 3].map((amount) => account.add(amount))), [8, 9, 10]);
   assert.equal(most, 1);
+  const broken = redlock.locked(fresh(), undefined, () => {
+    throw new RangeError("mine");
+  });
+  assert.ok((await failure(() => broken())) instanceof RangeError);
 });
 
 test("the name comes from the arguments", async () => {
@@ -44,20 +51,6 @@ test("the name comes from the arguments", async () => {
     () => assert.fail("it ran"),
   );
   assert.ok((await failure(() => wrong())) instanceof LockInvalidArgument);
-});
-
-test("the function keeps its this, its errors and its values", async () => {
-  const account = {
-    balance: 7,
-    read: redlock.locked(fresh(), function read() {
-      return this.balance;
-    }),
-  };
-  assert.equal(await account.read(), 7);
-  const broken = redlock.locked(fresh(), undefined, () => {
-    throw new RangeError("mine");
-  });
-  assert.ok((await failure(() => broken())) instanceof RangeError);
 });
 
 test("a call is skipped if others hold the lock", async () => {
@@ -88,64 +81,48 @@ test("only the call's own lock is skipped", async () => {
   assert.equal((await failure(() => away())).code, "unavailable");
 });
 
-test("each call has several names", async () => {
+test("each call has several names, or a permit", async () => {
   const [name, other] = [fresh("one"), fresh("other")];
-  const work = redlock.locked([other, name], { passLock: true }, (lock) => lock.names);
-  assert.deepEqual(await work(), [name, other]);
-  const named = redlock.locked(
+  const work = redlock.locked(
     (...names) => names,
     { passLock: true, skipIfHeld: true },
     (lock, ...names) => [lock.names, names],
   );
-  assert.deepEqual(await named(other, name), [
+  assert.deepEqual(await work(other, name), [
     [name, other],
     [other, name],
   ]);
   const held = await redlock.lock(name).acquire();
-  assert.equal(await named(other, name), undefined);
+  assert.equal(await work(other, name), undefined);
   await held.release();
-});
 
-test("as many calls run at once as there are permits", async () => {
-  const name = fresh();
   const slots = new Set();
   let most = 0;
-  const work = redlock.locked(name, { permits: 2, passLock: true }, async ({ slot }) => {
+  const pooled = redlock.locked(name, { permits: 2, passLock: true }, async ({ slot }) => {
     slots.add(slot);
     most = Math.max(most, slots.size);
     await pause(20);
     slots.delete(slot);
   });
-  await Promise.all(Array.from({ length: 6 }, work));
+  await Promise.all(Array.from({ length: 6 }, pooled));
   assert.equal(most, 2);
-  const held = await redlock.semaphore(name, 1).acquire();
-  const skipped = redlock.locked(name, { permits: 1, skipIfHeld: true }, () => "ran");
-  assert.equal(await skipped(), undefined);
-  await held.release();
-  assert.equal(await skipped(), "ran");
 });
 
 test("wrong arguments are refused before the first call", async () => {
-  for (const make of [
-    () => redlock.locked("foo", { ttl: 1 }, () => 1),
-    () =>
-      redlock.locked(
-        () => "foo",
-        { ttl: 1 },
-        () => 1,
-      ),
-    () => redlock.locked("foo", { skipIfHeld: 1 }, () => 1),
-    () => redlock.locked("foo", { skip: true }, () => 1),
-    () => redlock.locked("foo", () => 1, {}),
-    () => redlock.locked("foo"),
-    () => redlock.locked("", undefined, () => 1),
-    () => redlock.locked([], undefined, () => 1),
-    () => redlock.locked(["a", 1], undefined, () => 1),
-    () => redlock.locked("foo", { permits: 0 }, () => 1),
-    () => redlock.locked("foo", { permits: "2" }, () => 1),
-    () => redlock.locked(["a", "b"], { permits: 2 }, () => 1),
+  const body = () => 1;
+  for (const given of [
+    ["foo", { ttl: 1 }, body],
+    [() => "foo", { ttl: 1 }, body],
+    ["foo", { skipIfHeld: 1 }, body],
+    ["foo", { skip: true }, body],
+    ["foo", body, {}],
+    ["foo"],
+    ["", undefined, body],
+    [["a", 1], undefined, body],
+    ["foo", { permits: 0 }, body],
+    [["a", "b"], { permits: 2 }, body],
   ]) {
-    assert.ok((await failure(make)) instanceof LockInvalidArgument);
+    assert.ok((await failure(() => redlock.locked(...given))) instanceof LockInvalidArgument);
   }
 });
 

@@ -1,5 +1,5 @@
 // Real servers, each on a unix socket in its own directory.
-import { execFileSync, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { connect } from "node:net";
@@ -42,7 +42,6 @@ export class Server {
   #child;
   #directory;
   #password;
-  #pid;
 
   static async start(more = {}) {
     const server = new Server();
@@ -59,24 +58,6 @@ export class Server {
     server.#child.stdin.on("error", () => undefined);
     await until(() => existsSync(server.socket));
     return server;
-  }
-
-  /** Stops the process without ending it: connections stay open, and get no answer. Returns when it has stopped. */
-  async freeze() {
-    this.#pid = Number(/process_id:(\d+)/.exec(await this.ask("INFO", "server"))[1]);
-    process.kill(this.#pid, "SIGSTOP");
-    await until(() => /^T/.test(execFileSync("ps", ["-o", "state=", "-p", this.#pid], { encoding: "utf8" })));
-  }
-
-  /** Lets a frozen server continue, with everything that arrived in between. */
-  thaw() {
-    process.kill(this.#pid, "SIGCONT");
-  }
-
-  /** How many scripts it was asked to run. */
-  async scripts() {
-    const calls = (await this.ask("INFO", "commandstats")).matchAll(/cmdstat_eval(?:sha)?:calls=(\d+)/g);
-    return [...calls].reduce((sum, [, count]) => sum + Number(count), 0);
   }
 
   async stop() {
