@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { test } from "node:test";
 import { setTimeout } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
-import { Redlock, stats } from "redlock-rs";
+import { Redlock } from "redlock-rs";
 import { run } from "./programs.mjs";
 import { cluster, serve, until } from "./servers.mjs";
 
@@ -29,24 +29,6 @@ test("a worker that ends by itself releases", async () => {
   ours.check();
   await ours.release();
   assert.equal(await ours.tryAcquire(), true, "the end of a thread is not the end of the process");
-});
-
-test("worker threads are counted with the process", async () => {
-  const code = `
-    const { Redlock } = require("redlock-rs");
-    const { workerData } = require("node:worker_threads");
-    new Redlock(workerData).lock("in a worker").using(() => undefined);
-  `;
-  const acquired = () => {
-    const { points } = stats().redlock_acquire_duration_seconds;
-    return points.reduce(
-      (sum, { labels, histogram }) => sum + (labels.outcome === "acquired" ? histogram.count : 0),
-      0,
-    );
-  };
-  const before = acquired();
-  await once(new Worker(code, { eval: true, workerData: server.url }), "exit");
-  assert.equal(acquired(), before + 1);
 });
 
 test("a worker that ends after a lock was taken, and before its caller continues, releases", async () => {
@@ -78,7 +60,7 @@ test("a worker that ends after a lock was taken, and before its caller continues
   await until(async () => (await server.ask("EXISTS", "between")) === 0);
 });
 
-test("200 workers, each terminated in the middle of a call", async () => {
+test("workers, each terminated in the middle of a call", async () => {
   const code = `
     const { Redlock } = require("redlock-rs");
     const { parentPort, workerData } = require("node:worker_threads");
@@ -108,7 +90,7 @@ test("200 workers, each terminated in the middle of a call", async () => {
     await setTimeout(number % 20);
     assert.equal(await worker.terminate(), 1);
   };
-  for (let number = 0; number < 200; number += 4) {
+  for (let number = 0; number < 40; number += 4) {
     await Promise.all([0, 1, 2, 3].map((more) => one(number + more)));
     contended.check();
   }
