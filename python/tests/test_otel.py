@@ -1,12 +1,9 @@
 """OpenTelemetry: the metrics as instruments, a real scrape of the Prometheus exporter, and the spans of locks."""
 
 import asyncio
-import functools
 import inspect
 import logging
-import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,11 +19,12 @@ from server import LIMIT, Server
 from support.clock import until
 from test_asyncio import eventually
 from test_cooperative import NAMES, PATCH
+from test_stats import total
 
 import redlock
 from redlock import _cooperative, blocking, otel
 from redlock import asyncio as aio
-from redlock.testing import MemoryServer, lose
+from redlock.testing import lose
 
 
 class Traced:
@@ -113,76 +111,16 @@ def test_calls_instead_of_a_block(traced: Traced, client: redlock.Redlock, name:
     assert [each["name"] for each in traced.attributes("redlock.hold")] == [name]
 
 
-def test_an_unavailable_node(traced: Traced, name: str) -> None:
-    with pytest.raises(redlock.LockUnavailable):
-        redlock.Redlock(f"unix:///none-{name}").lock(name).acquire(blocking=False)
-    (span,) = traced.of("redlock.acquire")
-    expected = {"name": name, "outcome": "unavailable", "contended": False, "waits": 0}
-    assert traced.attributes("redlock.acquire") == [expected]
-    assert span.status.status_code is StatusCode.ERROR
-    assert [event.name for event in span.events] == ["exception"]
-
-
-def test_a_wait_for_a_node_is_not_contended(traced: Traced, name: str) -> None:
-    server = MemoryServer()
-    server.available = False
-    # Calls that were cancelled before end in the background.
-    until(lambda: total_waiting() == 0)
-    with redlock.Redlock(server.url) as client:
-        lock = client.lock(name)
-        waiting = threading.Thread(target=lock.acquire)
-        waiting.start()
-        until(lambda: total_waiting() == 1)
-        server.available = True
-        waiting.join()
-        lock.release()
-        (acquired,) = traced.attributes("redlock.acquire")
-        assert (acquired["outcome"], acquired["contended"]) == ("acquired", False)
-        assert isinstance(acquired["waits"], int)
-        assert acquired["waits"] > 0
-
-        server.available = False
-
-        def waits() -> object:
-            # On a busy machine, the first attempt may last as long as the timeout.
-            with pytest.raises(redlock.LockUnavailable):
-                lock.acquire(timeout=0.05)
-            failed = traced.attributes("redlock.acquire")[-1]
-            assert (failed["outcome"], failed["contended"]) == ("unavailable", False)
-            return failed["waits"]
-
-        until(waits)
-
-
 def test_a_hold_ends_at_the_loss(traced: Traced, client: redlock.Redlock, name: str) -> None:
     lock = client.lock(name)
-    for number in (1, 2):
-        lock.acquire()
-        lose(lock, "taken")
-        until(lambda number=number: len(traced.of("redlock.hold")) == number)  # type: ignore[misc]
-    with pytest.raises(redlock.LockLost):
-        lock.release()
+    lock.acquire()
+    lose(lock, "taken")
+    until(lambda: traced.of("redlock.hold"))
     with lock:
         pass
-    assert [each["end"] for each in traced.attributes("redlock.hold")] == ["lost", "lost", "released"]
-    error, unset = StatusCode.ERROR, StatusCode.UNSET
-    assert [span.status.status_code for span in traced.of("redlock.hold")] == [error, error, unset]
-
-
-def test_a_loss_that_the_release_finds(
-    traced: Traced, client: redlock.Redlock, server: Server, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def late(*_: object) -> None:
-        """Report the loss too late."""
-
-    monkeypatch.setattr(otel, "_lost", late)
-    for body in (None, KeyError):
-        with pytest.raises(body or redlock.LockLost), client.lock(f"{name}-{body}", auto_renew=False) as lock:
-            server.command("DEL", f"{name}-{body}")
-            if body is not None:
-                lose(lock)
-                raise body
-    assert [each["end"] for each in traced.attributes("redlock.hold")] == ["lost", "lost"]
+    assert [each["end"] for each in traced.attributes("redlock.hold")] == ["lost", "released"]
+    statuses = [span.status.status_code for span in traced.of("redlock.hold")]
+    assert statuses == [StatusCode.ERROR, StatusCode.UNSET]
 
 
 async def test_the_end_of_a_client_ends_the_spans_of_its_holds_and_of_no_others(
@@ -223,26 +161,19 @@ def test_several_names_and_semaphores(traced: Traced, client: redlock.Redlock, n
 
 
 def test_an_election(traced: Traced, client: redlock.Redlock, name: str) -> None:
-    election, other = client.election(name), client.election(name)
-    losses = [lose]
+    election = client.election(name)
+    terms: list[redlock.Lock] = []
 
     def lead(lock: redlock.Lock) -> int:
-        if losses:
-            losses.pop()(lock, "taken")
-            return 0
-        waiting = threading.Thread(target=other.run, args=(print,))
-        waiting.start()
-        until(lambda: total_waiting() >= 1)
-        other.stop()
-        waiting.join()
+        terms.append(lock)
+        if len(terms) == 1:
+            lose(lock, "taken")
         return lock.fence
 
     fence = election.run(lead)
-    outcomes = [each["outcome"] for each in traced.attributes("redlock.acquire")]
-    assert outcomes == ["acquired", "acquired", "cancelled"]
-    holds = traced.attributes("redlock.hold")
-    assert [each["end"] for each in holds] == ["lost", "released"]
-    assert holds[1] == {"name": name, "fence": fence, "end": "released"}
+    assert [each["outcome"] for each in traced.attributes("redlock.acquire")] == ["acquired", "acquired"]
+    lost, led = traced.attributes("redlock.hold")
+    assert (lost["end"], led) == ("lost", {"name": name, "fence": fence, "end": "released"})
 
 
 def test_the_older_protocol_has_no_fence(traced: Traced, client: redlock.Redlock, name: str) -> None:
@@ -280,79 +211,20 @@ async def test_a_provider_that_fails_harms_no_lock(
     assert {record.name for record in caplog.records if record.name != "redlock.node"} == {"redlock.otel"}
 
 
-class Interrupted(SpanProcessor):
-    """A processor that gets a signal while it works on spans with this name, after the lock was won."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def on_start(self, span: Span, parent_context: Context | None = None) -> None:  # noqa: ARG002
-        if span.name == "redlock.hold":
-            self.on_end(span)
-
-    def on_end(self, span: ReadableSpan) -> None:
-        if span.name == self._name:
-            signal.raise_signal(signal.SIGUSR1)
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
-@pytest.mark.parametrize("span", ["redlock.acquire", "redlock.hold"])
-async def test_an_exception_of_a_signal_handler_ends_an_acquire(
-    client: redlock.Redlock, aclient: aio.Redlock, server: Server, name: str, span: str, error: type[BaseException]
-) -> None:
-    def handler(*_: object) -> None:
-        raise error
-
-    def block() -> None:
-        with client.lock(name):
-            pytest.fail("it runs")
-
-    async def ablock() -> None:
-        async with aclient.lock(name):
-            pytest.fail("it runs")
-
-    provider, former = TracerProvider(), signal.signal(signal.SIGUSR1, handler)
-    provider.add_span_processor(Interrupted(span))
-    otel.instrument(tracer_provider=provider)
-    run = functools.partial(client.election(name).run, print)
-    calls: list[Callable[[], object]] = [block, client.lock(name).acquire, run, ablock, aclient.lock(name).acquire]
-    try:
-        for call in calls:
-            with pytest.raises(error):
-                called = call()
-                if inspect.isawaitable(called):
-                    await called
-            assert not server.has(name)
-    finally:
-        otel.uninstrument()
-        signal.signal(signal.SIGUSR1, former)
-
-
 async def test_asyncio(traced: Traced, aclient: aio.Redlock, name: str) -> None:
-    @aclient.lock(f"{name}-decorated")
-    async def work() -> None: ...
-
     with traced.tracer.start_as_current_span("outer") as outer:
         async with aclient.lock(name) as lock:
             fence = lock.fence
             assert not await aclient.lock(name).acquire(timeout=0)
             waiter = asyncio.create_task(aclient.lock(name).acquire())
-            await eventually(lambda: total_waiting() >= 1)
+            await eventually(lambda: total("redlock_waiting") >= 1)
             waiter.cancel()
             await asyncio.wait([waiter])
-        await work()
         assert await lock.acquire()
         await lock.release()
-    assert [each["outcome"] for each in traced.attributes("redlock.acquire")] == [
-        "acquired",
-        "timeout",
-        "cancelled",
-        "acquired",
-        "acquired",
-    ]
-    assert traced.attributes("redlock.acquire")[2] == {"name": name, "outcome": "cancelled"}
+    outcomes = [each["outcome"] for each in traced.attributes("redlock.acquire")]
+    assert outcomes == ["acquired", "timeout", "cancelled", "acquired"]
     holds = traced.attributes("redlock.hold")
-    assert [each["end"] for each in holds] == ["released"] * 3
     assert holds[0] == {"name": name, "fence": fence, "end": "released"}
     for span in (*traced.of("redlock.acquire"), *traced.of("redlock.hold")):
         assert span.parent is not None
@@ -369,21 +241,6 @@ async def test_a_loss_in_asyncio(traced: Traced, aclient: aio.Redlock, name: str
     lose(held)
     await eventually(lambda: len(traced.of("redlock.hold")) == 2)
     assert [each["end"] for each in traced.attributes("redlock.hold")] == ["lost", "lost"]
-
-
-async def test_a_task_that_is_cancelled(traced: Traced, aclient: aio.Redlock, name: str) -> None:
-    async def body() -> None:
-        async with aclient.lock(name):
-            entered.set()
-            await asyncio.sleep(LIMIT)
-
-    entered = asyncio.Event()
-    task = asyncio.create_task(body())
-    await entered.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert [each["end"] for each in traced.attributes("redlock.hold")] == ["released"]
 
 
 SPANS = """
@@ -538,44 +395,6 @@ def test_instruments_observe_what_stats_returns(
         assert 0 <= buckets[labels(**acquired, le=end)] <= count
 
 
-def test_the_parts_of_a_histogram_are_of_one_moment(
-    reader: InMemoryMetricReader, client: redlock.Redlock, name: str
-) -> None:
-    def work() -> None:
-        while not over.is_set():
-            with client.lock(name):
-                pass
-
-    def collect() -> None:
-        collected = observed(reader)
-        counts = collected.get("redlock_hold_duration_seconds_count", {})
-        for each, count in counts.items():
-            buckets = collected["redlock_hold_duration_seconds_bucket"]
-            assert buckets[each | labels(le="+Inf")] == count
-
-    over = threading.Event()
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        for _ in range(50):
-            collect()
-    finally:
-        over.set()
-        thread.join()
-
-
-def test_each_collection_is_fresh(reader: InMemoryMetricReader, client: redlock.Redlock, name: str) -> None:
-    for _ in range(3):
-        with client.lock(name):
-            pass
-        counts = [observed(reader)["redlock_acquire_duration_seconds_count"].values() for _ in range(2)]
-        assert list(counts[0]) == list(counts[1])
-        with client.lock(name):
-            pass
-        after = observed(reader)["redlock_acquire_duration_seconds_count"].values()
-        assert sum(after) == sum(counts[1]) + 1
-
-
 def test_providers_can_be_replaced(caplog: pytest.LogCaptureFixture) -> None:
     readers = [InMemoryMetricReader(), InMemoryMetricReader()]
     first, second = [MeterProvider([reader], shutdown_on_exit=False) for reader in readers]
@@ -609,25 +428,12 @@ provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 metrics.set_meter_provider(MeterProvider([reader]))
 trace.set_tracer_provider(provider)
-
-def names():
-    data = reader.get_metrics_data()
-    found = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics] if data else []
-    return {m.name for m in found if m.data.data_points}
-
 with client.lock(name):
     pass
-print("redlock_held" in names(), len(exporter.get_finished_spans()))
-otel.uninstrument()
-print(names())
-otel.instrument()
-print("redlock_held" in names())
-otel.instrument(meter_provider=metrics.get_meter_provider())
-print("redlock_held" in names())
+print(reader.get_metrics_data() is not None, len(exporter.get_finished_spans()))
 """
     done = run(program)
-    assert done.stdout.splitlines() == ["True 2", "set()", "True", "True"]
-    assert (done.stderr, done.returncode) == ("", 0)
+    assert (done.stdout, done.stderr, done.returncode) == ("True 2\n", "", 0)
 
 
 def test_without_opentelemetry(run: Run) -> None:
