@@ -16,12 +16,11 @@ from typing import Any
 
 import pytest
 from conftest import Run
-from server import LIMIT, SLACK, Server
+from server import SLACK, Server
 from support.clock import until
 from test_cooperative import NAMES, PATCH
 
 import redlock
-from redlock import _default
 from redlock import asyncio as aio
 
 SECRET = "S3CR3T"
@@ -124,33 +123,18 @@ CALLABLES: dict[str, Callable[[Service], Any]] = {
 
 
 @pytest.mark.parametrize("kind", CALLABLES)
-def test_a_function_returns_the_login(server: Server, url: str, name: str, threads: Threads, kind: str) -> None:
+@pytest.mark.parametrize("face", [redlock, aio])
+async def test_a_function_returns_the_login(
+    server: Server, url: str, name: str, threads: Threads, face: Any, kind: str
+) -> None:
     service = Service(server, name)
-    with redlock.Redlock(url, credentials=CALLABLES[kind](service)) as client, client.lock(name):
-        assert set(service.users().values()) == {f"{name}-1"}
-        assert [(thread.name, thread.daemon) for thread in service.threads] == [("redlock-credentials", True)]
-        until(lambda: threads() == service.threads, "the thread that stood by ends")
-
-
-@pytest.mark.parametrize("kind", CALLABLES)
-@pytest.mark.usefixtures("threads")
-async def test_a_function_returns_the_login_in_asyncio(server: Server, url: str, name: str, kind: str) -> None:
-    service = Service(server, name)
-    async with aio.Redlock(url, credentials=CALLABLES[kind](service)) as client, client.lock(name):
-        assert set(service.users().values()) == {f"{name}-1"}
-        assert [thread.name for thread in service.threads] == ["redlock-credentials"]
+    client = face.Redlock(url, credentials=CALLABLES[kind](service))
+    await _use(client, name)
+    assert set(service.users().values()) == {f"{name}-1"}
+    assert [(thread.name, thread.daemon) for thread in service.threads] == [("redlock-credentials", True)]
+    until(lambda: threads() == service.threads, "the thread that stood by ends")
     assert not service.loops or service.loops[0] is not asyncio.get_running_loop()
-
-
-@pytest.mark.usefixtures("threads")
-async def test_the_default_clients(server: Server, url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for face in (redlock, aio):
-        monkeypatch.setattr(_default, "_defaults", _default.Defaults({}, None, {}))
-        service = Service(server, f"{name}-{face.__name__}")
-        face.configure(url, credentials=service.login)
-        with redlock.lock(name):
-            assert await aio.lock(name).locked()
-        assert set(service.users().values()) == {f"{name}-{face.__name__}-{number}" for number in (1, 2)}
+    client.close()
 
 
 class OwnError(Exception):
@@ -161,50 +145,32 @@ class OwnExit(BaseException):
     pass
 
 
-@pytest.mark.parametrize("kind", [OwnError, OwnExit, KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize("kind", [OwnError, KeyboardInterrupt, SystemExit, asyncio.CancelledError])
 @pytest.mark.parametrize("coroutine", [False, True], ids=["function", "coroutine function"])
+@pytest.mark.parametrize("face", [redlock, aio])
 @pytest.mark.usefixtures("threads")
 async def test_its_exception_is_the_cause(
-    url: str,
-    name: str,
-    caplog: pytest.LogCaptureFixture,
-    capfd: pytest.CaptureFixture[str],
-    kind: type[BaseException],
-    *,
-    coroutine: bool,
+    url: str, name: str, capfd: pytest.CaptureFixture[str], face: Any, kind: type[BaseException], *, coroutine: bool
 ) -> None:
-    # Each client has its own, because the engine may call one again meanwhile.
+    # The engine may call it again meanwhile.
     raised: list[BaseException] = []
-    araised: list[BaseException] = []
 
-    def provider(raised: list[BaseException]) -> Any:
-        def fail() -> Any:
-            secret = SECRET
-            raised.append(kind(secret))
-            raise raised[-1]
+    def fail() -> Any:
+        secret = SECRET
+        raised.append(kind(secret))
+        raise raised[-1]
 
-        async def afail() -> Any:
-            fail()
+    async def afail() -> Any:
+        fail()
 
-        return afail if coroutine else fail
-
-    client = redlock.Redlock(url, credentials=provider(raised), timeout=0)
-    aclient = aio.Redlock(url, credentials=provider(araised), timeout=0)
-    with pytest.raises(redlock.LockUnavailable) as blocking:
-        client.lock(name).acquire()
-    with pytest.raises(redlock.LockUnavailable) as inspected:
-        client.lock(name).locked()
-    assert blocking.value.__cause__ is inspected.value.__cause__ is raised[0]
-    assert raised[0].__traceback__ is not None
+    client = face.Redlock(url, credentials=afail if coroutine else fail, timeout=0)
+    with pytest.raises(redlock.LockUnavailable) as failed:
+        await _use(client, name)
+    error = failed.value
+    assert error.__cause__ is raised[0]
     assert traceback.extract_tb(raised[0].__traceback__)[-1].name == "fail"
-    await asyncio.sleep(0.06)  # for so long, a client gets the last failure of any connect to the address
-    with pytest.raises(redlock.LockUnavailable) as in_asyncio:
-        await aclient.lock(name).acquire()
-    assert in_asyncio.value.__cause__ is araised[0]
-    for error in (blocking.value, inspected.value, in_asyncio.value):
-        assert f"the credentials provider failed: {kind.__name__}]" in str(error)
-        assert SECRET not in f"{error} {error!r} {error.args} {error.nodes} {client!r} {client.lock(name)!r}"
-    assert SECRET not in caplog.text
+    assert f"the credentials provider failed: {kind.__name__}]" in str(error)
+    assert SECRET not in f"{error} {error!r} {error.args} {error.nodes} {client!r} {client.lock(name)!r}"
     assert capfd.readouterr() == ("", "")
 
 
@@ -212,22 +178,14 @@ WRONG: list[tuple[Any, str]] = [
     (None, "of type NoneType"),
     (f"user {SECRET}", "of type str"),
     (["user", SECRET], "of type list"),
-    ({"user": SECRET}, "of type dict"),
     ((SECRET,), "a tuple of 1"),
-    (("user", SECRET, 1, 2), "a tuple of 4"),
     ((None, SECRET), "the user is of type NoneType"),
-    ((b"user", SECRET), "the user is of type bytes"),
     (("user", SECRET.encode()), "the password is of type bytes"),
-    (("user", None), "the password is of type NoneType"),
     (("user", ""), "the password is empty"),
     (("user", f"{SECRET}\ud800"), "the password contains a lone surrogate"),
-    (("user", SECRET, None), "seconds is of type NoneType"),
     (("user", SECRET, "60"), "seconds is of type str"),
-    (("user", 60, SECRET), "the password is of type int"),
     (("user", SECRET, True), "seconds is of type bool"),
     (("user", SECRET, math.nan), "seconds is not a number"),
-    (("user", SECRET, math.inf), "seconds is infinite"),
-    (("user", SECRET, -1), "seconds is -1 s"),
     (("user", SECRET, timedelta(-1)), "seconds is -86400 s"),
     (("user", SECRET, 10**400), "seconds is too large"),
 ]
@@ -259,38 +217,22 @@ def test_an_empty_user_is_the_default_user(name: str) -> None:
 
 @pytest.mark.parametrize("face", [redlock, aio])
 def test_wrong_options(face: Any, threads: Threads) -> None:
-    for wrong in ("user:password", ("user", SECRET), b"", 0, True, [lambda: ("user", SECRET)]):
+    for wrong in (("user", SECRET), 0, [lambda: ("user", SECRET)]):
         for make in (face.Redlock, face.configure):
             with pytest.raises(redlock.LockInvalidArgument, match=r"credentials is of type .*a function") as refused:
                 make("memory://wrong", credentials=wrong)
             assert refused.value.option == "credentials"
             assert SECRET not in str(refused.value)
     client = face.Redlock("memory://right", credentials=None)
-    for lock in (face.lock, client.lock):
-        with pytest.raises(redlock.LockInvalidArgument, match=r"credentials.*give it to the client") as refused:
-            lock("foo", credentials=lambda: ("user", SECRET))
-        assert refused.value.option == "credentials"
+    with pytest.raises(redlock.LockInvalidArgument, match=r"credentials.*give it to the client"):
+        client.lock("foo", credentials=lambda: ("user", SECRET))
     with pytest.raises(redlock.LockInvalidArgument, match=r"credentials and password_file are both given"):
         face.Redlock("redis://h", credentials=lambda: ("user", SECRET), password_file="/p")
     assert not threads()
 
 
-def test_nodes_that_need_no_login_start_no_call(name: str, threads: Threads) -> None:
-    calls: list[int] = []
-
-    def provider() -> tuple[str, str]:
-        calls.append(1)
-        return "user", SECRET
-
-    client = redlock.Redlock(f"memory://{name}", credentials=provider)
-    with client.lock(name):
-        assert not calls
-    until(lambda: len(threads()) == 1, "it stands ready for one")
-
-
 USES: dict[str, Callable[[Any, str], Any]] = {
     "acquire": lambda client, name: client.lock(name).acquire(),
-    "with": lambda client, name: client.lock(name).__enter__(),
     "locked": lambda client, name: client.lock(name).locked(),
     "inspect": lambda client, name: client.inspect(name),
 }
@@ -342,30 +284,6 @@ def test_it_can_use_other_clients(server: Server, url: str, name: str) -> None:
             with client.lock(name):
                 pass
     assert service.calls == 2
-
-
-def test_a_call_that_hangs_does_not_delay_the_next_one(server: Server, url: str, name: str, threads: Threads) -> None:
-    service, hangs, over = Service(server, name), threading.Event(), threading.Event()
-
-    def provider() -> Any:
-        if not hangs.is_set():
-            hangs.set()
-            over.wait()
-        return service.login()
-
-    client = redlock.Redlock(url, credentials=provider)
-    with pytest.raises(redlock.LockUnavailable) as failed:
-        client.lock(name, timeout=0.1).acquire()
-    assert hangs.is_set()
-    assert SECRET not in str(failed.value)
-    # The engine gives the call up after 10 s, and calls again a second later.
-    with client.lock(name, timeout=LIMIT):
-        assert set(service.users().values()) == {f"{name}-1"}
-        assert service.calls == 1
-        assert len(threads()) == 2, "one of them is still in the first call"
-        over.set()
-        until(lambda: threads() == service.threads[:1], "it ends when that call returns")
-        assert service.calls == 2
 
 
 def test_the_thread_ends_with_its_client(server: Server, url: str, name: str, threads: Threads) -> None:
@@ -456,7 +374,7 @@ def test_a_forked_child_has_a_thread_of_its_own(run: Run, program: str) -> None:
 client = redlock.Redlock(url, credentials=provider, ttl=5)
 with client.lock(name) as lock:
     # One child dies early, because the state that it inherits is in use at any moment.
-    for number in range(20):
+    for number in range(6):
         pid = os.fork()
         if pid == 0:
             assert not threads()
@@ -508,31 +426,7 @@ print("parent", len(calls))
     assert (done.stdout, done.stderr, done.returncode) == ("child\nparent 1\n", "", 0)
 
 
-def test_a_function_that_forks(run: Run, program: str) -> None:
-    done = run(
-        program
-        + """
-def forks():
-    pid = os.fork()
-    if pid == 0:
-        return provider()
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    return provider()
-
-with redlock.Redlock(url, credentials=forks).lock(name):
-    print("parent")
-"""
-    )
-    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
-
-
 HANGS = {
-    "held": "lock = client.lock(name); lock.acquire()",
-    "a function hangs": """
-client = redlock.Redlock(url, credentials=lambda: (began.set(), threading.Event().wait()))
-threading.Thread(target=client.lock(name).acquire, daemon=True).start()
-began.wait()
-""",
     "a function works": """
 def work():
     began.set()
@@ -553,16 +447,6 @@ async def hang():
 client = redlock.Redlock(url, credentials=hang)
 threading.Thread(target=client.lock(name).acquire, daemon=True).start()
 began.wait()
-""",
-    "a coroutine was called": """
-import asyncio
-
-async def login():
-    return provider()
-
-client = redlock.Redlock(url, credentials=login)
-with client.lock(name):
-    pass
 """,
     "a call begins": """
 lock = redlock.Redlock(url, credentials=provider).lock(name)
@@ -593,39 +477,24 @@ def test_greenlets_run_while_it_blocks(run: Run, program: str, package: str) -> 
         NAMES[package]
         + program
         + """
-import asyncio, ctypes
-ticks, over = [], []
-
-def ticked(before):
-    assert time.monotonic() < end, ticks
-    return len(ticks) - before > 5
+import ctypes
+ticks = []
 
 def tick():
-    while not over:
+    while True:
         sleep(0.01)
         ticks.append(1)
 
 def blocks():
     before = len(ticks)
-    while not ticked(before):
-        ctypes.CDLL(None).usleep(200_000)
+    # The engine gives up a call after 10 s.
+    until(lambda: ctypes.CDLL(None).usleep(200_000) or len(ticks) > before + 5, limit_s=8)
     return provider()
 
-async def waits():
-    before = len(ticks)
-    while not ticked(before):
-        await asyncio.sleep(0.2)
-    return provider()
-
-# The engine gives up a call after 10 s.
-end = time.monotonic() + 8
-ticker = spawn(tick)
-for credentials in (blocks, waits):
-    with redlock.Redlock(url, credentials=credentials).lock(name):
-        print("held")
-over.append(1)
-join(ticker)
+spawn(tick)
+with redlock.Redlock(url, credentials=blocks).lock(name):
+    print("held")
 """,
         first=PATCH[package],
     )
-    assert (done.stdout, done.stderr, done.returncode) == ("held\nheld\n", "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == ("held\n", "", 0)
