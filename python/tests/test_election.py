@@ -3,23 +3,20 @@
 import asyncio
 import contextlib
 import functools
-import gc
 import signal
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import pytest
 from conftest import Output, Start
 from server import LIMIT, Server
-from support.clock import until
 from test_asyncio import eventually
 from test_stats import total
 
 import redlock
-from redlock import _native, blocking
 from redlock import asyncio as aio
+from redlock import blocking
 from redlock.testing import MemoryServer, lose
 
 FACES = pytest.mark.parametrize("face", [redlock, aio])
@@ -124,32 +121,12 @@ def failing(call: Callable[..., Any], errors: list[redlock.LockUnavailable]) -> 
 def test_a_campaign_fails_if_the_cause_is_in_this_process(
     election: redlock.Election, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    errors = [redlock.LockUnavailable("no thread")]
-    monkeypatch.setattr(blocking.Lock, "_campaign", failing(blocking.Lock._campaign, errors))
+    def acquire(*_: object) -> NoReturn:
+        raise redlock.LockUnavailable("no thread")
+
+    monkeypatch.setattr(blocking.Lock, "_campaign", acquire)
     with pytest.raises(redlock.LockUnavailable, match="no thread"):
         election.run(never)
-
-
-def test_a_wake_up_without_a_result_does_not_end_a_campaign(
-    election: redlock.Election, memory: MemoryServer, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queues: list[_native.Queue] = []
-
-    class Queue(_native.Queue):
-        def __init__(self, *, watches: bool = False) -> None:
-            assert not watches, "no event loop is behind it"
-            queues.append(self)
-
-    monkeypatch.setattr(_native, "Queue", Queue)
-    memory.hold("leader")
-    running: Future[bool | None] = pool.submit(election.run, lambda lock: lock.held)
-    until(lambda: campaigns(memory))
-    for queue in queues:
-        queue.wake()
-    time.sleep(0.05)
-    assert not running.done()
-    memory.release("leader")
-    assert running.result(LIMIT) is True
 
 
 # --- signals and processes ---
@@ -179,21 +156,6 @@ except KeyboardInterrupt:
     assert process.stdout.readline() == "free\n"
     assert process.wait(LIMIT) == 0
     assert not server.has(name)
-
-
-def test_a_signal_handler_can_stop(start: Start, client: redlock.Redlock, name: str) -> None:
-    program = f"""{CAMPAIGN}
-signal.signal(signal.SIGTERM, lambda *_: election.stop())
-print("here", flush=True)
-print(election.run(lambda lock: "leads"), flush=True)
-"""
-    with client.lock(name):
-        process = start(program)
-        assert process.stdout.readline() == "here\n"
-        until(lambda: client.inspect(name).waiting)
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout.readline() == "None\n"
-        assert process.wait(LIMIT) == 0
 
 
 def test_a_signal_handler_can_stop_a_loop(start: Start, server: Server, name: str) -> None:
@@ -284,12 +246,12 @@ async def test_an_election_in_asyncio_takes_coroutine_functions(aelection: aio.E
 @FACES
 def test_wrong_arguments_are_refused_at_once(face: Any) -> None:
     client = face.Redlock("memory://election")
-    for option, value in (("timeout", 1), ("protocol", "plain"), ("auto_renew", True), ("tll", 1), ("ttl", "long")):
+    for option, value in (("timeout", 1), ("protocol", "plain"), ("tll", 1), ("ttl", "long")):
         wrong: dict[str, Any] = {option: value}
         with pytest.raises(redlock.LockInvalidArgument, match=option) as refused:
             client.election("leader", **wrong)
         assert refused.value.option == option
-    for name in ("", 3, ["a"], None):
+    for name in ("", 3, ["a"]):
         with pytest.raises(redlock.LockInvalidArgument, match="name"):
             client.election(name)
 
@@ -323,9 +285,6 @@ async def test_what_a_body_returns_after_the_loss_is_dropped(aelection: aio.Elec
 
 
 async def test_what_a_body_raises_comes_out_after_the_release(aelection: aio.Election, memory: MemoryServer) -> None:
-    async def fail(_: aio.Lock) -> None:
-        raise KeyError("mine")
-
     async def fail_after_the_loss(lock: aio.Lock) -> None:
         lose(lock, "taken")
         try:
@@ -337,19 +296,11 @@ async def test_what_a_body_raises_comes_out_after_the_release(aelection: aio.Ele
         aelection.stop()
         raise KeyError("mine")
 
-    for body in (fail, fail_after_the_loss, fail_after_the_stop):
+    for body in (fail_after_the_loss, fail_after_the_stop):
         with pytest.raises(KeyError, match="mine"):
             await aelection.run(body)
         assert undisturbed()
         await eventually(lambda: is_free(memory))
-
-
-async def test_a_loss_that_only_the_release_finds_in_asyncio(aelection: aio.Election, memory: MemoryServer) -> None:
-    async def lead(lock: aio.Lock) -> bool:
-        memory.wipe()
-        return lock.held
-
-    assert await aelection.run(lead) is True
 
 
 async def campaigning(election: aio.Election, memory: MemoryServer) -> asyncio.Task[str | None]:
@@ -397,25 +348,15 @@ async def test_a_body_that_stops_its_own_election(aelection: aio.Election, memor
 
     async def returns(_: aio.Lock) -> str:
         again.stop()
-        return "led"
-
-    again = aio.Redlock(memory.url).election("leader")
-    assert await aelection.run(goes_on) is None
-    assert await again.run(returns) == "led"
-    assert undisturbed()
-    await asyncio.sleep(0)
-    assert is_free(memory)
-
-
-async def test_a_body_that_ignores_the_stop_returns(aelection: aio.Election) -> None:
-    async def lead(_: aio.Lock) -> str:
-        aelection.stop()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(LIMIT)
         return "led"
 
-    assert await aelection.run(lead) == "led"
+    again = aio.Redlock(memory.url).election("leader")
+    assert await aelection.run(goes_on) is None
+    assert await again.run(returns) == "led", "it ignores the stop"
     assert undisturbed()
+    await eventually(lambda: is_free(memory))
 
 
 async def test_a_cancelled_campaign_leaves_nothing(aelection: aio.Election, memory: MemoryServer) -> None:
@@ -450,62 +391,3 @@ async def test_a_cancelled_term_ends_body_and_term(aelection: aio.Election, memo
             await aelection.run(lead)
     assert undisturbed()
     await eventually(lambda: is_free(memory))
-
-
-async def test_a_stop_and_a_cancellation_at_once_are_a_cancellation(
-    aelection: aio.Election, memory: MemoryServer
-) -> None:
-    task = await campaigning(aelection, memory)
-    aelection.stop()
-    # The loop calls what the stop has asked for before this task goes on.
-    asyncio.get_running_loop().call_soon(task.cancel)
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-async def test_a_loss_and_a_stop_at_once_are_a_stop(aelection: aio.Election, memory: MemoryServer) -> None:
-    async def lead(lock: aio.Lock) -> str:
-        lose(lock, "taken")
-        aelection.stop()
-        await asyncio.sleep(LIMIT)
-        return "went on"
-
-    assert await aelection.run(lead) is None
-    assert undisturbed()
-    await eventually(lambda: is_free(memory))
-
-
-def test_elections_in_several_loops(memory: MemoryServer, pool: ThreadPoolExecutor) -> None:
-    election = aio.Redlock(memory.url).election("leader")
-
-    async def lead(_: aio.Lock) -> str:
-        await asyncio.sleep(LIMIT)
-        return "went on"
-
-    async def main() -> str | None:
-        return await election.run(lead)
-
-    running = [pool.submit(asyncio.run, main()) for _ in range(2)]
-    until(lambda: campaigns(memory) and not is_free(memory), "one leads, and the other one waits")
-    election.stop()
-    assert [run.result(LIMIT) for run in running] == [None, None]
-
-
-def test_a_stop_after_the_end_of_the_loop_does_nothing(memory: MemoryServer) -> None:
-    election = aio.Redlock(memory.url).election("leader")
-
-    began = asyncio.Event()
-
-    async def lead(_: aio.Lock) -> None:
-        began.set()
-        await asyncio.sleep(LIMIT)
-
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(election.run(lead))
-    loop.run_until_complete(began.wait())
-    assert not is_free(memory)
-    loop.close()
-    election.stop()
-    del task
-    gc.collect()
-    until(lambda: is_free(memory))
