@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 from conftest import Run
-from support.clock import until
 
 import redlock
 from redlock import _default
 from redlock import asyncio as aio
-from redlock.testing import MemoryServer
 
 
 @pytest.fixture(autouse=True)
@@ -45,55 +43,36 @@ async def test_what_was_made_before_stays_as_it_was(name: str) -> None:
 async def test_decorated_functions_use_the_default_client_of_each_call(name: str) -> None:
     """They are decorated when their module is imported, before a program can configure anything."""
 
-    def of_name() -> tuple[float, str]:
-        view = redlock.inspect(name)
-        return view.ttl_left or 0, view.state
+    def held() -> bool:
+        return redlock.inspect(name).state == "held"
 
-    @redlock.locked(lambda: name, ttl=20, skip_if_held=True, pass_lock=True)
-    def by_decorator(lock: redlock.Lock) -> tuple[float, str]:
-        return lock.remaining, redlock.inspect(name).state
+    def of_slot() -> bool:
+        return redlock.inspect_semaphore(name, 1)[0].state == "held"
 
-    @aio.lock(name, ttl=20)
-    async def by_alock() -> tuple[float, str]:
-        view = await aio.inspect(name)
-        return view.ttl_left or 0, view.state
+    def remaining(lock: Any) -> bool:
+        return 15 < lock.remaining <= 20 and held()
 
-    @aio.locked(lambda: name, ttl=20, skip_if_held=True, pass_lock=True)
-    async def by_adecorator(lock: aio.Lock) -> tuple[float, str]:
-        return lock.remaining, (await aio.inspect(name)).state
+    async def aheld() -> bool:
+        return held()
 
-    def of_slot() -> tuple[float, str]:
-        view = redlock.inspect_semaphore(name, 1)[0]
-        return view.ttl_left or 0, view.state
+    async def aremaining(lock: Any) -> bool:
+        return remaining(lock)
 
-    several: list[Any] = [redlock.lock(name, ttl=20)(of_name), redlock.lock_all([f"{name}-2", name], ttl=20)(of_name)]
-    several += [redlock.semaphore(name, 1, ttl=20)(of_slot), redlock.locked(name, permits=1, ttl=20)(of_slot)]
+    calls: list[Any] = [
+        redlock.lock(name)(held),
+        redlock.lock_all([f"{name}-2", name])(held),
+        redlock.semaphore(name, 1)(of_slot),
+        redlock.locked(lambda: name, ttl=20, skip_if_held=True, pass_lock=True)(remaining),
+        aio.lock(name)(aheld),
+        aio.locked(lambda: name, ttl=20, skip_if_held=True, pass_lock=True)(aremaining),
+    ]
     former = redlock.lock(name)
     for nodes in ("memory://first", "memory://second"):
         redlock.configure(nodes, ttl=30)
         with former:
-            for call in (*several, by_decorator, by_alock, by_adecorator):
-                result: Any = call()
-                seen: tuple[float, str] = await result if inspect.isawaitable(result) else result
-                remaining, state = seen
-                assert 15 < remaining <= 20, "its own options stay"
-                assert state == "held"
-
-
-def test_callbacks_of_a_lock_that_decorates_stay(name: str) -> None:
-    told: list[redlock.LostReason] = []
-    lock = redlock.lock(name)
-    lock.on_lost(lambda loss: told.append(loss.reason))
-
-    @lock
-    def work() -> None:
-        server.hold(name)
-        until(lambda: told == ["taken"])
-
-    server = MemoryServer()
-    redlock.configure(server.url, ttl=0.3)
-    with pytest.raises(redlock.LockLost):
-        work()
+            for call in calls:
+                seen = call()
+                assert (await seen) if inspect.isawaitable(seen) else seen, "its own options stay"
 
 
 def test_wrong_ones_change_nothing(name: str) -> None:
@@ -105,12 +84,6 @@ def test_wrong_ones_change_nothing(name: str) -> None:
     with redlock.lock(name) as lock:
         assert lock.remaining > 50
         assert redlock.inspect(name).nodes[0].node == "memory://right"
-
-
-def test_what_concerns_other_nodes_stays_away_from_a_server_in_memory(name: str) -> None:
-    redlock.configure("rediss://a", tls_server_name="b", credentials=lambda: ("user", "password"), ttl=60)
-    with _default.instead(MemoryServer().url), redlock.lock(name) as lock:
-        assert lock.remaining > 50
 
 
 def test_without_it_wrong_addresses_are_refused_at_the_first_use(monkeypatch: pytest.MonkeyPatch) -> None:

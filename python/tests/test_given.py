@@ -1,6 +1,6 @@
 """Accepted arguments, and those that are refused before anything is sent."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -96,3 +96,24 @@ def test_a_number_that_may_be_milliseconds_warns_once(face: Any, monkeypatch: py
         make(30_000)
         with pytest.raises(redlock.LockInvalidArgument):
             make(86_401)
+
+
+NAMES: list[tuple[Iterable[str | bytes], tuple[str | bytes, ...], str | bytes]] = [
+    (["b", "a", "b"], ("a", "b"), "a, b"),
+    ({b"b", b"a"}, (b"a", b"b"), b"a, b"),
+    (["schlüssel", b"\xff"], ("schlüssel", b"\xff"), "schlüssel".encode() + b", \xff"),
+    (["a", b"a"], ("a",), "a"),
+]
+
+
+@pytest.mark.parametrize("face", [redlock, aio])
+def test_several_names_are_sorted_and_each_once(face: Any) -> None:
+    client = face.Redlock("memory://names")
+    for given, names, name in NAMES:
+        lock = client.lock_all(given)
+        assert (lock.names, lock.name) == (names, name)
+        assert repr(names if len(names) > 1 else name) in repr(lock)
+    with pytest.raises(redlock.LockInvalidArgument, match=r"of type list.*lock_all"):
+        client.lock(["a", "b"])
+    with pytest.raises(redlock.LockInvalidArgument, match=r"of type str.*for one name, use lock"):
+        client.lock_all("a")
