@@ -1,14 +1,12 @@
 import asyncio
 import contextlib
-import select
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 
 import pytest
 from server import LIMIT, SLACK, Server
 
 import redlock
-from redlock import _calls
 from redlock import asyncio as aio
 from redlock.testing import lose
 
@@ -136,19 +134,6 @@ async def test_a_loss_does_not_hide_what_the_body_raises(aclient: aio.Redlock, n
     assert " before its release" in note
 
 
-async def test_a_closed_client_does_not_hide_how_the_body_ends(server: Server, name: str) -> None:
-    client = aio.Redlock(server.url)
-    with pytest.raises(KeyError):
-        async with client.lock(name):
-            await client.aclose()
-            raise KeyError
-    client = aio.Redlock(server.url)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1), client.lock(name):
-            await client.aclose()
-            await asyncio.sleep(LIMIT)
-
-
 async def test_a_loss_that_the_body_ignores_is_told_at_its_end(aclient: aio.Redlock, name: str) -> None:
     with pytest.raises(redlock.LockLost):
         async with aclient.lock(name, ttl=0.1, auto_renew=False):
@@ -170,27 +155,6 @@ async def test_a_body_that_lost_the_lock_ends_before_its_object_acquires_again(a
         assert lock.held
 
 
-async def test_a_callback_set_after_a_loss_that_the_loop_has_not_seen(aclient: aio.Redlock, name: str) -> None:
-    heard: list[redlock.LockLost] = []
-    with pytest.raises(redlock.LockLost):
-        async with aclient.lock(name, ttl=0.1, auto_renew=False) as lock:
-            assert select.select([_calls._of(asyncio.get_running_loop()).fileno()], [], [], LIMIT)[0]
-            lock.on_lost(heard.append)
-    await eventually(lambda: len(heard) == 1)
-
-
-async def test_nested_blocks_lost_together(aclient: aio.Redlock, server: Server, name: str) -> None:
-    task = asyncio.current_task()
-    assert task is not None
-    outer, inner = aclient.lock(name, ttl=0.3), aclient.lock(name + "-inner", ttl=0.3)
-    with pytest.raises(redlock.LockLost) as raised:
-        async with outer, inner:
-            server.command("DEL", name, name + "-inner")
-            await asyncio.sleep(LIMIT)
-    assert raised.value.name in (name, name + "-inner")
-    assert task.cancelling() == 0
-
-
 async def test_a_loss_inside_a_timeout(aclient: aio.Redlock, name: str) -> None:
     with pytest.raises(redlock.LockLost):
         async with asyncio.timeout(LIMIT), aclient.lock(name, ttl=0.1, auto_renew=False):
@@ -198,18 +162,6 @@ async def test_a_loss_inside_a_timeout(aclient: aio.Redlock, name: str) -> None:
     with pytest.raises(TimeoutError):
         async with aclient.lock(name), asyncio.timeout(0.05):
             await asyncio.sleep(LIMIT)
-
-
-async def test_an_old_loss_is_told_and_does_not_end_a_new_body(aclient: aio.Redlock, name: str) -> None:
-    lock = aclient.lock(name, ttl=0.5, auto_renew=False)
-    losses: list[redlock.LockLost] = []
-    lock.on_lost(losses.append)
-    await lock.acquire()
-    # The loop does not get to hear of the loss before it acquires again.
-    assert select.select([_calls._of(asyncio.get_running_loop()).fileno()], [], [], LIMIT)[0]
-    async with lock:
-        await asyncio.sleep(0.01)
-    assert len(losses) == 1
 
 
 async def test_callbacks_run_in_the_loop(aclient: aio.Redlock, name: str) -> None:
@@ -229,60 +181,6 @@ async def test_callbacks_run_in_the_loop(aclient: aio.Redlock, name: str) -> Non
         await eventually(lambda count=count: len(heard) == count)  # type: ignore[misc]
     assert heard == [threading.current_thread()] * 2
     assert problems == [error] * 2
-
-
-async def test_a_release_does_not_end_the_watch_of_the_next_hold(
-    aclient: aio.Redlock, server: Server, name: str
-) -> None:
-    lock = aclient.lock(name, ttl=0.3, auto_renew=False)
-    losses: list[redlock.LockLost] = []
-    await lock.acquire()
-    lock.on_lost(losses.append)
-    # From the beginning of the release on, the object can be acquired again.
-    server.freeze()
-    release = asyncio.create_task(lock.release())
-    await asyncio.sleep(0)
-    acquire = asyncio.create_task(lock.acquire())
-    await asyncio.sleep(0)
-    server.thaw()
-    await asyncio.gather(release, acquire)
-    await eventually(lambda: len(losses) == 1)
-
-
-async def test_a_release_leaves_the_calls_of_another_loop_alone(
-    aclient: aio.Redlock, server: Server, name: str
-) -> None:
-    """Calls and watches have their numbers from their loop's queue, so that those of two loops are alike."""
-
-    async def use(lock: aio.Lock) -> bool:
-        acquired = await lock.acquire()
-        await lock.release()
-        return acquired
-
-    lock = aclient.lock(name)
-    await lock.acquire()
-    lock.on_lost(print)
-    other = asyncio.new_event_loop()
-    thread = threading.Thread(target=other.run_forever)
-    thread.start()
-    try:
-        server.freeze()
-        release = asyncio.create_task(lock.release())
-        await asyncio.sleep(0)
-        locks = [*(aclient.lock(f"{name}{number}") for number in range(20)), lock]
-        calls = [asyncio.run_coroutine_threadsafe(use(lock), other) for lock in locks]
-        # They have begun when a later one is over.
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), other))
-        server.thaw()
-        await release
-        async with asyncio.timeout(LIMIT):
-            for call in calls:
-                acquired = await asyncio.wrap_future(call)
-                assert acquired
-    finally:
-        other.call_soon_threadsafe(other.stop)
-        thread.join()
-        other.close()
 
 
 async def test_a_callback_hears_of_the_loss_before_the_next_acquire(aclient: aio.Redlock, name: str) -> None:
@@ -313,14 +211,3 @@ async def test_a_lock_that_was_attached_is_released_if_its_block_is_not_entered(
     task.uncancel()
     assert not attached.held
     await eventually(lambda: not server.has(name))
-
-
-async def test_a_generator_that_is_closed_releases(aclient: aio.Redlock, server: Server, name: str) -> None:
-    async def numbers() -> AsyncGenerator[int, None]:
-        async with aclient.lock(name):
-            yield 1
-
-    generator = numbers()
-    assert await anext(generator) == 1
-    await generator.aclose()
-    assert not server.has(name)

@@ -1,14 +1,9 @@
 """The blocking face as users of `threading.Lock` know it."""
 
-import threading
-from dataclasses import FrozenInstanceError, dataclass
-from datetime import UTC, datetime, timedelta
-
 import pytest
 from support.clock import until
 
 import redlock
-from redlock import asyncio as aio
 from redlock.testing import lose
 
 
@@ -33,22 +28,6 @@ def test_a_loss_is_noted_on_what_the_body_raises(client: redlock.Redlock, name: 
     assert not hasattr(lost.value, "__notes__")
 
 
-async def test_an_exception_that_takes_no_note_is_raised(
-    client: redlock.Redlock, aclient: aio.Redlock, name: str
-) -> None:
-    @dataclass(frozen=True)
-    class FrozenError(Exception):
-        order: int
-
-    with pytest.raises(FrozenError), client.lock(name) as lock:
-        lose(lock, "taken")
-        raise FrozenError(17)
-    with pytest.raises(FrozenError):
-        async with aclient.lock(name) as alock:
-            lose(alock, "taken")
-            raise FrozenError(17)
-
-
 def test_a_block_that_lost_the_lock_ends_before_its_object_acquires_again(client: redlock.Redlock, name: str) -> None:
     lock = client.lock(name)
     with pytest.raises(redlock.LockLost) as lost, lock:
@@ -65,24 +44,3 @@ def lost_in(lock: redlock.Lock, error: Exception) -> None:
     with lock:
         until(lambda: not lock.held, "it is lost")
         raise error
-
-
-def test_a_lock_may_be_released_by_another_thread(client: redlock.Redlock, name: str) -> None:
-    lock = client.lock(name)
-    lock.acquire()
-    thread = threading.Thread(target=lock.release)
-    thread.start()
-    thread.join()
-    assert not lock.held
-
-
-def test_a_view_is_a_value(client: redlock.Redlock, name: str) -> None:
-    free = client.inspect(name)
-    assert free == redlock.LockView(name, name, None, "free", None, None, None, None, 0, 1, 0, None, [], free.nodes)
-    with client.lock(name) as lock:
-        since = client.inspect(name).since
-        assert since is not None
-        assert since == datetime.fromtimestamp(0, UTC) + timedelta(microseconds=lock.fence)
-        assert abs(datetime.now(UTC) - since) < timedelta(minutes=1)
-    with pytest.raises(FrozenInstanceError):
-        free.state = "held"  # type: ignore[misc]

@@ -117,27 +117,6 @@ until(lambda: client.inspect(name).state == "free", limit_s=5)
 """,
         "timeout\nalready_held\nnot_held\nTrue\n2 3\nSkipped.SKIPPED\n",
     ),
-    "several names and semaphores": (
-        """
-names = [name + "-a", name + "-b"]
-inside = []
-
-def work():
-    with client.lock_all(names), client.semaphore(name, 1):
-        inside.append(1)
-        sleep(0.05)
-        print(len(inside))
-        inside.clear()
-
-for greenlet in [spawn(work), spawn(work)]:
-    join(greenlet)
-lock = client.semaphore(name, 2)
-with lock:
-    states = {view.slot: view.state for view in client.inspect_semaphore(name, 2)}
-    print(states[lock.slot], sorted(states))
-""",
-        "1\n1\nheld [0, 1]\n",
-    ),
     "an election among greenlets": (
         """
 elections = [client.election(name) for _ in range(3)]
@@ -230,7 +209,7 @@ inside, most, turns = 0, 0, 0
 
 def work():
     global inside, most, turns
-    for _ in range(4):
+    for _ in range(2):
         with client.lock(name):
             inside += 1
             most = max(most, inside)
@@ -243,20 +222,7 @@ for greenlet in [spawn(work) for _ in range(50)]:
 from redlock import _cooperative
 print(most, turns, len(_cooperative._idle))
 """,
-        "1 200 32\n",
-    ),
-    "many names at once": (
-        """
-def work(number):
-    with client.lock(f"{name}-{number}"):
-        sleep(0.3)
-
-began = time.monotonic()
-for greenlet in [spawn(work, number) for number in range(30)]:
-    join(greenlet)
-print(time.monotonic() - began < 30 * 0.3 / 2)
-""",
-        "True\n",
+        "1 100 32\n",
     ),
 }
 """What greenlets do, and what they print."""
@@ -298,29 +264,6 @@ print(former.acquire(timeout=0.2), len(ticks))
 """
     done = run(program)
     assert done.stdout == "False 0\n", done.stderr
-
-
-def test_a_pool_of_real_threads(run: Run) -> None:
-    program = """
-import threading
-from gevent import monkey, get_hub, spawn, sleep
-real = monkey.get_original("threading", "get_ident")
-inside = []
-
-def work(number):
-    with client.lock(name):
-        inside.append(real())
-        assert len(inside) == 1
-        inside.clear()
-    return real()
-
-greenlets = [spawn(work, number) for number in range(5)]
-threads = {get_hub().threadpool.apply(work, (number,)) for number in range(5)}
-for greenlet in greenlets:
-    greenlet.get()
-print(len(threads - {real()}) > 0)
-"""
-    assert run(program, first=PATCH["gevent"]).stdout == "True\n"
 
 
 def test_ctrl_c_ends_a_wait(start: Start, server: Server, name: str) -> None:

@@ -129,16 +129,3 @@ for each in names:
     until(lambda: client.inspect(each).state == "free", limit_s=1)
 """
     assert output(program + PARENT, "-W", "error::ResourceWarning") == "ends\nparent\n"
-
-
-def test_a_child_imports_nothing_of_what_makes_processes(output: Output) -> None:
-    program = """
-import os, sys
-pid = os.fork()
-if pid == 0:
-    with client.lock(name):
-        pass
-    sys.exit(any(module.startswith(("multiprocessing", "billiard")) for module in sys.modules))
-assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-"""
-    assert output(program) == ""

@@ -1,12 +1,10 @@
 """Lock objects as Python objects."""
 
 import copy
-import gc
 import pickle
 import subprocess
 import sys
 import time
-import weakref
 from datetime import timedelta
 from typing import Any, Unpack
 
@@ -68,14 +66,6 @@ def test_what_is_called_without_a_name_for_the_lock(client: redlock.Redlock, ser
     stays_held(server, name)
 
 
-async def test_collected_while_held_in_a_loop(aclient: aio.Redlock, server: Server, name: str) -> None:
-    lock = aclient.lock(name, **STAYS)
-    await lock.acquire()
-    with pytest.warns(ResourceWarning, match=name):
-        del lock
-    stays_held(server, name)
-
-
 def test_collected_in_its_block(client: redlock.Redlock, server: Server, name: str) -> None:
     """As after Ctrl-C between the entry and the body."""
     lock = client.lock(name, ttl=60)
@@ -108,34 +98,6 @@ def test_closing_its_client_releases_what_was_collected(server: Server, name: st
 def test_the_end_of_the_process_releases_what_was_collected(run: Run, server: Server, name: str) -> None:
     assert run("client.lock(name, ttl=60).acquire()", "-W", "ignore::ResourceWarning").returncode == 0
     assert not server.has(name)
-
-
-def test_collected_while_an_exception_is_underway(client: redlock.Redlock, server: Server, name: str) -> None:
-    def held() -> redlock.Lock:
-        lock = client.lock(name, **STAYS)
-        lock.acquire()
-        return lock
-
-    def fail() -> int:
-        raise KeyError
-
-    # Only the interpreter's stack has the lock, and drops it while the stack is unwound.
-    with pytest.warns(ResourceWarning, match=name), pytest.raises(KeyError):
-        _ = (held(), fail())
-    stays_held(server, name)
-
-
-def test_a_callback_that_knows_its_lock_does_not_keep_it(client: redlock.Redlock, name: str) -> None:
-    lock = client.lock(name)
-
-    def callback(_: redlock.LockLost, lock: redlock.Lock = lock) -> object:
-        return lock.held
-
-    lock.on_lost(callback)
-    gone = weakref.ref(lock)
-    del lock, callback
-    gc.collect()
-    assert gone() is None
 
 
 def test_subclasses(client: redlock.Redlock, name: str) -> None:

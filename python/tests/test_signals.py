@@ -1,10 +1,7 @@
 import contextlib
-import ctypes
-import functools
 import signal
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -13,8 +10,6 @@ import pytest
 from conftest import Output, Start
 from server import LIMIT, SLACK, Nodes, Server
 from support.clock import until
-from support.proxy import Proxy
-from support.rules import Rule
 
 import redlock
 
@@ -27,6 +22,7 @@ WAITERS = [
     "client.lock_all([name + '-free', name]).acquire()",
     "redlock.Redlock(hung, node_timeout=4).semaphore('foo', 2).acquire(timeout=60)",
     "client.election(name).run(print)",
+    "with client.lock(name + '-own') as own: own.wait_lost()",
 ]
 
 
@@ -79,7 +75,7 @@ for waiter in {WAITERS!r}:
             assert time.monotonic() - before < (0.3 if elsewhere else 0.05) + SLACK, waiter
         assert process.wait(LIMIT) == 0
         lock.check()
-    until(lambda: not server.has(name) and not server.has(f"{name}-free"))
+    until(lambda: not any(server.has(name + suffix) for suffix in ("", "-free", "-own")))
 
 
 CALLS = {
@@ -233,70 +229,6 @@ def alarm(handler: Callable[..., object], delay: float = 0.3) -> Generator[None]
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
-
-
-ENDS = {
-    "acquire": "lock.acquire()",
-    "enter": "contextlib.ExitStack().enter_context(lock)",
-    "attach": "client.attach(text)",
-    "detach": "lock.detach(ttl=60)",
-}
-
-
-@pytest.mark.parametrize("call", ENDS)
-def test_an_exception_of_a_handler_leaves_no_key_at_the_end_of_a_call(server: Server, name: str, call: str) -> None:
-    """The signal comes right before the answer, and so mostly after the call has looked for one."""
-    thread, due = threading.get_ident(), threading.Event()
-
-    def interrupt(reply: bytes) -> bytes:
-        if due.is_set():
-            due.clear()
-            signal.pthread_kill(thread, signal.SIGALRM)
-        return reply
-
-    def fail(*_: object) -> None:
-        raise KeyError
-
-    rules = [Rule(command, lie=interrupt) for command in ("EVAL", "EVALSHA")]
-    with Proxy(server, rules=rules) as proxy, redlock.Redlock(proxy.url, ttl=60) as client, alarm(fail, 0):
-        lock, text = client.lock(name), ""
-        if call in ("attach", "detach"):
-            lock.acquire()
-        if call == "attach":
-            text = lock.detach()
-        due.set()
-        with pytest.raises(KeyError):
-            exec(ENDS[call], {"contextlib": contextlib, "client": client, "lock": lock, "text": text})
-        assert not due.is_set()
-        # If the call has seen the signal before the answer, all is as before.
-        if call == "attach":
-            with contextlib.suppress(redlock.LockLost):
-                client.attach(text).release()
-        if call == "detach" and lock.held:
-            lock.release()
-        assert not lock.held
-        until(lambda: not server.has(name))
-
-
-BEGINS = {"release": "lock.release(*filter(trip, [0]))", "leave": "lock.__exit__(*map(trip, [0] * 3))"}
-
-
-@pytest.mark.parametrize("call", BEGINS)
-def test_an_exception_of_a_handler_at_the_begin_of_a_release_keeps_no_lock(
-    client: redlock.Redlock, server: Server, name: str, call: str
-) -> None:
-    # It is in C, so that no handler runs between it and the call.
-    trip = functools.partial(ctypes.pythonapi.PyErr_SetInterruptEx, int(signal.SIGALRM))
-
-    def fail(*_: object) -> None:
-        raise KeyError
-
-    lock = client.lock(name)
-    lock.acquire()
-    with alarm(fail, 0), pytest.raises(KeyError):
-        exec(BEGINS[call], {"lock": lock, "trip": trip})
-    assert not lock.held
-    until(lambda: not server.has(name))
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,25 +40,6 @@ def test_wrong_arguments(call: Callable[[MemoryServer, redlock.Lock], object], m
     server = MemoryServer()
     with redlock.Redlock(server.url).lock("held") as lock, pytest.raises(redlock.LockInvalidArgument, match=message):
         call(server, lock)
-
-
-def test_a_forked_child_has_servers_of_its_own(run: Any) -> None:
-    program = """
-import os
-from redlock.testing import MemoryServer
-
-server = MemoryServer()
-lock = redlock.Redlock(server.url, timeout=0).lock("job")
-server.hold("job")
-child = os.fork()
-if child == 0:
-    acquired = lock.acquire()
-    lock.release()
-    server.hold("job")
-    os._exit(10 * acquired + (not lock.acquire()))
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lock.acquire())
-"""
-    assert run(program).stdout == "11 False\n"
 
 
 FIXTURES = """
