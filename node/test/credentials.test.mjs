@@ -7,7 +7,7 @@ import { runInNewContext } from "node:vm";
 import { Worker } from "node:worker_threads";
 import { configure, LockInvalidArgument, LockUnavailable, Redlock } from "redlock-rs";
 import { ends, run } from "./programs.mjs";
-import { failure, fresh, serve, until } from "./servers.mjs";
+import { failure, fresh, Server, serve, until } from "./servers.mjs";
 
 const OWN = "a credentials provider cannot use a lock of its own client; use another client";
 
@@ -65,6 +65,16 @@ test("a login reaches the server, from a function or a promise", async () => {
     await until(async () => (await connections(login)).length === 0);
   }
   assert.deepEqual(seen, [[], []], "called once for each client, without arguments");
+});
+
+test("without a user, it is the default user", async (t) => {
+  const closed = await Server.start({ requirepass: "S3CR3T" });
+  t.after(() => closed.stop());
+  for (const login of [{ password: "S3CR3T" }, { username: null, password: "S3CR3T" }]) {
+    const client = new Redlock(closed.url, { credentials: () => login });
+    await use(client);
+    client.close();
+  }
 });
 
 test("clients with the same function share their logins", async () => {

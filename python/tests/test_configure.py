@@ -9,6 +9,7 @@ from conftest import Run
 import redlock
 from redlock import _default
 from redlock import asyncio as aio
+from redlock.testing import MemoryServer
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +85,12 @@ def test_wrong_ones_change_nothing(name: str) -> None:
     with redlock.lock(name) as lock:
         assert lock.remaining > 50
         assert redlock.inspect(name).nodes[0].node == "memory://right"
+
+
+def test_what_concerns_other_nodes_stays_away_from_a_server_in_memory(name: str) -> None:
+    redlock.configure("rediss://a", tls_server_name="b", credentials=lambda: ("user", "password"), ttl=60)
+    with _default.instead(MemoryServer().url), redlock.lock(name) as lock:
+        assert lock.remaining > 50
 
 
 def test_without_it_wrong_addresses_are_refused_at_the_first_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -470,11 +470,10 @@ def test_the_end_of_the_interpreter(run: Run, server: Server, name: str, program
     until(lambda: not server.has(name))
 
 
-@pytest.mark.parametrize("package", PATCH)
-def test_greenlets_run_while_it_blocks(run: Run, program: str, package: str) -> None:
+def test_greenlets_run_while_it_blocks(run: Run, program: str) -> None:
     """The function may block its thread for long, where it calls C. No greenlet runs on that thread."""
     done = run(
-        NAMES[package]
+        NAMES["gevent"]
         + program
         + """
 import ctypes
@@ -495,6 +494,6 @@ spawn(tick)
 with redlock.Redlock(url, credentials=blocks).lock(name):
     print("held")
 """,
-        first=PATCH[package],
+        first=PATCH["gevent"],
     )
     assert (done.stdout, done.stderr, done.returncode) == ("held\n", "", 0)

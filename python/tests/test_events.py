@@ -314,7 +314,7 @@ print(os.getpid(), pid)
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("way", ["newer", "spawn", "forkserver", "billiard"])
+@pytest.mark.parametrize("way", ["newer", "spawn", "billiard"])
 def test_workers_log_what_they_have_lost_when_they_end(run: Run, name: str, way: str) -> None:
     program = f"""
 import children
@@ -398,8 +398,7 @@ print(gevent.wait(timeout=20))
     assert output(program, first=PATCH["gevent"]) == "True\n"
 
 
-@pytest.mark.parametrize("package", PATCH)
-def test_forks_of_greenlets(run: Run, name: str, package: str) -> None:
+def test_forks_of_greenlets(run: Run, name: str) -> None:
     program = """
 import os
 seen = []
@@ -420,7 +419,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 lose_one(name + "-after")
 print(os.getpid(), pid)
 """
-    done = run(NAMES[package] + LOSE + to("stderr") + program, first=PATCH[package])
+    done = run(NAMES["gevent"] + LOSE + to("stderr") + program, first=PATCH["gevent"])
     parent, child = done.stdout.split()
     assert done.stderr.splitlines() == [
         parent + line(f"{name}-before"),
