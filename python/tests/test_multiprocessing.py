@@ -13,11 +13,9 @@ from support.clock import until
 WAYS = ["fork", "spawn", "forkserver"]
 LATE = ["hold_at_exit", "leave_threads"]
 EARLY = ["hold_and_exit", "nest"]
-REPEATED = pytest.mark.test_all("other children that are started in this way, and others that do this, end alike")
 ENDS = [
     *((way, [*EARLY, *LATE]) for way in ("fork", "newer")),
     *((way, LATE) for way in ("spawn", "forkserver")),
-    *(pytest.param(way, EARLY, marks=REPEATED) for way in ("spawn", "forkserver")),
     ("billiard", ["hold", "nest", "leave_threads"]),
 ]
 
