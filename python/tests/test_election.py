@@ -303,6 +303,14 @@ async def test_what_a_body_raises_comes_out_after_the_release(aelection: aio.Ele
         await eventually(lambda: is_free(memory))
 
 
+async def test_a_loss_that_only_the_release_finds_in_asyncio(aelection: aio.Election, memory: MemoryServer) -> None:
+    async def lead(lock: aio.Lock) -> bool:
+        memory.wipe()
+        return lock.held
+
+    assert await aelection.run(lead) is True
+
+
 async def campaigning(election: aio.Election, memory: MemoryServer) -> asyncio.Task[str | None]:
     """A task that campaigns while another one leads."""
 

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,20 @@ def test_any_loop(aclient: aio.Redlock, server: Server, name: str, factory: Fact
 async def use(client: aio.Redlock, name: str) -> None:
     async with client.lock(name) as lock:
         lock.check()
+
+
+def test_several_loops_in_several_threads(aclient: aio.Redlock, name: str, factory: Factory) -> None:
+    async def main() -> None:
+        for _ in range(10):
+            await use(aclient, name)
+
+    def work() -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(main())
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work) for _ in range(4)]:
+            done.result(LIMIT)
 
 
 async def use_often(client: aio.Redlock, name: str) -> None:

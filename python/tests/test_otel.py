@@ -176,10 +176,13 @@ def test_an_election(traced: Traced, client: redlock.Redlock, name: str) -> None
     assert (lost["end"], led) == ("lost", {"name": name, "fence": fence, "end": "released"})
 
 
-def test_the_older_protocol_has_no_fence(traced: Traced, client: redlock.Redlock, name: str) -> None:
-    with client.lock(name, protocol="setnx"):
+def test_the_older_protocol_has_no_fence(traced: Traced, client: redlock.Redlock, server: Server, name: str) -> None:
+    lock = client.lock(name, protocol="setnx")
+    with lock:
         pass
-    assert traced.attributes("redlock.hold") == [{"name": name, "end": "released"}]
+    with pytest.raises(redlock.LockLost), lock:
+        server.command("DEL", name)
+    assert traced.attributes("redlock.hold") == [{"name": name, "end": end} for end in ("released", "lost")]
 
 
 class Fails(SpanProcessor):
