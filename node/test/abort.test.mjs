@@ -71,16 +71,6 @@ test("a signal has one listener, however many calls wait on it", async () => {
   await held.release();
 });
 
-test("an abort that another listener hides leaves no lock behind", async () => {
-  const name = fresh();
-  const controller = new AbortController();
-  controller.signal.addEventListener("abort", (event) => event.stopImmediatePropagation());
-  const acquired = failure(() => redlock.lock(name).acquire({ signal: controller.signal }));
-  controller.abort();
-  assert.equal(await acquired, controller.signal.reason);
-  await until(async () => (await server.ask("EXISTS", name)) === 0);
-});
-
 test("an abort in the turn in which the lock is ready leaves no lock behind", async () => {
   const name = fresh();
   const controller = new AbortController();

@@ -37,7 +37,6 @@ test("the address of a client", () => {
   for (const [client, url] of [
     [ioredis(), "redis://localhost:6379/0"],
     [ioredis({ host: "::1", port: 7, username: "u", password: "p@/", db: 3 }), "redis://u:p%40%2F@[::1]:7/3"],
-    [ioredis({ tls: true }), "rediss://localhost:6379/0"],
     [ioredis({ tls: { servername: "n" } }), "rediss://localhost:6379/0?tls_server_name=n"],
     [ioredis({ path: "/a b", password: "p" }), "unix:///a%20b?db=0&pass=p"],
     [
@@ -69,7 +68,6 @@ test("the address of a client", () => {
     ],
     // BullMQ's `connection`.
     [{ host: "h", port: 6380, password: "p", maxRetriesPerRequest: null }, "redis://:p@h:6380/"],
-    [{ url: "redis://:p@h/3" }, "redis://:p@h:6379/3"],
   ]) {
     assert.deepEqual(read([client], {}), { urls: [url], defaults: {} });
     new Redlock(client).close();

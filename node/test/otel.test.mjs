@@ -59,8 +59,12 @@ test("metrics are those of the snapshot, and end with the instrumentation", asyn
   assert.deepEqual(others, {});
   await lock.release();
   assert.equal((await collect()).held, 0);
+  const other = reader();
+  instrument({ meterProvider: other.meterProvider });
+  assert.deepEqual(await collect(), {}, "another call replaces the former one");
+  assert.equal((await other.collect()).held, 0);
   uninstrument();
-  assert.deepEqual(await collect(), {});
+  assert.deepEqual(await other.collect(), {});
 });
 
 /** A provider of meters, and what reads from it how many locks are held. */
@@ -133,6 +137,13 @@ test("an acquire and a hold are children of the caller's span", async () => {
     assert.match(span.instrumentationScope.version, /^\d+\.\d+\.\d+/);
   }
   assert.equal(exporter.getFinishedSpans().length, 3);
+  const [held, other] = [await lock.acquire(), redlock.lock(lock.name)];
+  const waiting = other.acquire();
+  await until(() => stats().redlock_waiting.points[0].value === 1);
+  await held.release();
+  await (await waiting).release();
+  const waited = spans("acquire").at(-1).attributes;
+  assert.ok(waited["redlock.contended"] && waited["redlock.waits"] > 0);
 });
 
 test("each way to acquire and to release is traced", async () => {

@@ -93,7 +93,6 @@ test("a process that has used a lock many times ends at once, however that comes
   for (const [end, code] of [
     ["await lock.acquire();", 0],
     ["process.exit(5);", 5],
-    ["process.reallyExit(5);", 5],
   ]) {
     const name = fresh();
     await ends(start(servers, name, `${use} console.log("used"); ${end}`), code);

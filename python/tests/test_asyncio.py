@@ -132,6 +132,12 @@ async def test_a_loss_does_not_hide_what_the_body_raises(aclient: aio.Redlock, n
     (note,) = raised.value.__notes__
     assert "expired while it was held" in note
     assert " before its release" in note
+    # Nor does the end of its client.
+    client = aio.Redlock("memory://closed")
+    with pytest.raises(KeyError):
+        async with client.lock(name):
+            await client.aclose()
+            raise KeyError
 
 
 async def test_a_loss_that_the_body_ignores_is_told_at_its_end(aclient: aio.Redlock, name: str) -> None:

@@ -141,10 +141,6 @@ class OwnError(Exception):
     pass
 
 
-class OwnExit(BaseException):
-    pass
-
-
 @pytest.mark.parametrize("kind", [OwnError, KeyboardInterrupt, SystemExit, asyncio.CancelledError])
 @pytest.mark.parametrize("coroutine", [False, True], ids=["function", "coroutine function"])
 @pytest.mark.parametrize("face", [redlock, aio])
@@ -268,22 +264,6 @@ async def _use(client: Any, name: str) -> None:
         done = call()
         if inspect.isawaitable(done):
             await done
-
-
-@pytest.mark.usefixtures("threads")
-def test_it_can_use_other_clients(server: Server, url: str, name: str) -> None:
-    service = Service(server, name)
-    other = redlock.Redlock(server.url)
-
-    def provider() -> Any:
-        with other.lock(name), redlock.Redlock(url, credentials=service.login).lock(f"{name}-inner"):
-            return service.login()
-
-    with redlock.Redlock(url, credentials=provider) as client:
-        for _ in range(2):
-            with client.lock(name):
-                pass
-    assert service.calls == 2
 
 
 def test_the_thread_ends_with_its_client(server: Server, url: str, name: str, threads: Threads) -> None:

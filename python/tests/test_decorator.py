@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any, NoReturn, Optional
 
 import pytest
-from server import Server
+from server import LIMIT, Server
+from support.clock import until
 
 import redlock
 from redlock import asyncio as aio
@@ -98,16 +99,6 @@ async def test_coroutine_functions(aclient: aio.Redlock, server: Server, name: s
     assert not server.has(name)
 
 
-def test_a_lock_passes_the_arguments_as_they_are(client: redlock.Redlock, name: str) -> None:
-    mine = client.lock(f"{name}-mine")
-
-    @client.lock(name)
-    def work(*, lock: redlock.Lock) -> redlock.Lock:
-        return lock
-
-    assert work(lock=mine) is mine
-
-
 def test_lock_makes_only_locks(client: redlock.Redlock, aclient: aio.Redlock) -> None:
     makers: list[Any] = [client.lock, aclient.lock, redlock.lock, aio.lock, client.lock_all, aio.lock_all]
     for make in makers:
@@ -118,6 +109,29 @@ def test_lock_makes_only_locks(client: redlock.Redlock, aclient: aio.Redlock) ->
             make(lambda: "foo")
     with pytest.raises(redlock.LockInvalidArgument, match="use locked"):
         redlock.lock(lambda: "foo")  # type: ignore[arg-type]
+
+
+async def test_callbacks_of_a_lock_that_decorates_stay(
+    client: redlock.Redlock, aclient: aio.Redlock, name: str
+) -> None:
+    told: list[redlock.LockLost] = []
+    lock, alock = client.lock(name, ttl=0.1, auto_renew=False), aclient.lock(name, ttl=0.1, auto_renew=False)
+    lock.on_lost(told.append)
+    alock.on_lost(told.append)
+
+    @lock
+    def work() -> None:
+        until(lambda: told)
+
+    @alock
+    async def awork() -> None:
+        await asyncio.sleep(LIMIT)
+
+    with pytest.raises(redlock.LockLost):
+        work()
+    with pytest.raises(redlock.LockLost):
+        await awork()
+    assert len(told) == 2
 
 
 # --- locked: the name ---
@@ -150,14 +164,6 @@ def test_a_template_is_filled_in_with_the_arguments(face: Any) -> None:
     assert name_of("{{{order.number}}}:x", order=Order()) == "{17}:x", "the hash tag of a cluster"
     assert name_of("{{tag}}:x", Order()) == "{tag}:x"
     assert name_of("{by}", Order(), by="{amount}") == "{amount}", "an argument is not a template"
-
-
-def test_bytes_are_not_a_template(client: redlock.Redlock) -> None:
-    @client.locked(b"{order}", pass_lock=True)
-    def work(lock: redlock.Lock) -> str | bytes:
-        return lock.name
-
-    assert work() == b"{order}"
 
 
 @pytest.mark.parametrize("template", ["o:{order}", "o:{}", "o:{0}", "o:{order.id}", "o:{amount:{order}}", "{", "}"])

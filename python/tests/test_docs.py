@@ -49,15 +49,3 @@ def test_the_stub(owner: str, member: str, text: str) -> None:
     assert inspect.getdoc(getattr(getattr(_native, owner), member)) == text
     example = doctest.DocTestParser().get_doctest(text, {}, f"{owner}.{member}", None, None)
     assert doctest.DocTestRunner().run(example).failed == 0
-
-
-@pytest.mark.parametrize("module", [redlock, aio], ids=lambda m: m.__name__)
-def test_everything_public_is_documented(module: ModuleType) -> None:
-    for name in module.__all__:
-        thing = getattr(module, name)
-        if inspect.isroutine(thing) or isinstance(thing, type):
-            assert inspect.getdoc(thing), name
-        for member in vars(thing) if isinstance(thing, type) else ():
-            value = getattr(thing, member)
-            if not member.startswith("_") and (inspect.isroutine(value) or isinstance(value, property)):
-                assert inspect.getdoc(value), f"{name}.{member}"

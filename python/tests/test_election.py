@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -105,17 +105,6 @@ def test_a_body_can_release_its_lock(election: redlock.Election, memory: MemoryS
         return "resigned early"
 
     assert election.run(lead) == "resigned early"
-
-
-def failing(call: Callable[..., Any], errors: list[redlock.LockUnavailable]) -> Callable[..., Any]:
-    """An acquire that fails with these errors before it succeeds."""
-
-    def acquire(*args: Any) -> Any:
-        if errors:
-            raise errors.pop()
-        return call(*args)
-
-    return acquire
 
 
 def test_a_campaign_fails_if_the_cause_is_in_this_process(

@@ -47,16 +47,6 @@ def test_a_code_of_a_later_engine_is_an_error_all_the_same() -> None:
     assert type(errors.of_code("later", "message", name=None, nodes=())) is redlock.RedlockError
 
 
-def test_the_message_names_lock_and_node() -> None:
-    client = redlock.Redlock("memory://errors")
-    with client.lock("foo"), pytest.raises(redlock.LockTimeout) as raised, client.lock("foo", timeout=0):
-        pass
-    error = raised.value
-    assert '"foo"' in str(error)
-    assert error.nodes[0][0] == "memory://errors"
-    assert error.nodes[0][1] in str(error)
-
-
 def test_what_the_system_said_is_the_cause(run: Run) -> None:
     program = """
 import os, resource

@@ -16,7 +16,7 @@ from support.clock import until
 from test_asyncio import eventually
 
 import redlock
-from redlock import _calls
+from redlock import _calls, _native
 from redlock import asyncio as aio
 
 MANY = 100
@@ -323,6 +323,29 @@ async def test_cancelled_after_the_result_has_come(
     assert not lock.held
     await eventually(lambda: not server.has(name))
     monkeypatch.undo()
+
+
+async def test_a_lock_that_came_too_late_is_acquired_again(
+    aclient: aio.Redlock, server: Server, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop is busy for longer than the ttl while the result is ready."""
+    taken: list[object] = []
+    take = _native.Queue.take
+
+    def slow_once(queue: _calls.Queue, number: int) -> object:
+        if not taken:
+            until(lambda: not server.has(name))
+        taken.append(take(queue, number))
+        return taken[-1]
+
+    monkeypatch.setattr(_calls.Queue, "take", slow_once, raising=False)
+    lock = aclient.lock(name, ttl=0.5)
+    for enter in (lock.__aenter__, lock.acquire):
+        taken.clear()
+        await enter()
+        assert lock.held
+        assert taken[:2] == [False, True]
+        await lock.release()
 
 
 async def test_a_release_goes_on_when_it_is_cancelled(aclient: aio.Redlock, server: Server, name: str) -> None:

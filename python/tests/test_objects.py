@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
-from typing import Any, Unpack
 
 import pytest
 from conftest import Output, Run, Start
@@ -98,17 +97,6 @@ def test_closing_its_client_releases_what_was_collected(server: Server, name: st
 def test_the_end_of_the_process_releases_what_was_collected(run: Run, server: Server, name: str) -> None:
     assert run("client.lock(name, ttl=60).acquire()", "-W", "ignore::ResourceWarning").returncode == 0
     assert not server.has(name)
-
-
-def test_subclasses(client: redlock.Redlock, name: str) -> None:
-    class Mine(redlock.Lock):
-        def __init__(self, _client: Any, _name: Any = None, /, **options: Unpack[redlock.NameOptions]) -> None:
-            super().__init__()
-            self.options = options
-
-    with Mine(client, name, ttl=5) as lock:
-        assert lock.options == {"ttl": 5}
-        assert lock.remaining < 5
 
 
 def test_importing_starts_nothing_and_a_client_starts_the_log() -> None:
