@@ -13,7 +13,6 @@ use super::Connection;
 use super::redis::RedisNode;
 use crate::address::Address;
 use crate::node::event::{EventSink, NodeEvent};
-use crate::node::way::Eval;
 use crate::protocol::name::Name;
 use crate::protocol::request::{Action, Keys, Reply, Request, Wants};
 use crate::protocol::token::Token;
@@ -251,19 +250,4 @@ fn a_right_that_is_missing_leaves_no_key_without_an_end() {
             assert_eq!(refused == 0, is_hint, "without {missing}");
         }
     }
-}
-
-/// A thousand owners take no longer than a few, and not much memory.
-#[test]
-fn many_owners_have_room() {
-    let mut stage = Stage::start(Program::default());
-    let keys = Arc::clone(&stage.shared);
-    for _ in 0..1_000 {
-        let (keys, token) = (Arc::clone(&keys), Token::fresh(&Random::System));
-        let request = Request { keys, token, action: acquire(MINUTE, None) };
-        let answer = stage.runtime.block_on(stage.quiet.call(&request, Eval::Text));
-        assert!(matches!(answer, Ok(Reply::Granted(_))), "{answer:?}");
-    }
-    let bytes: u32 = stage.command(&["MEMORY", "USAGE", "foo", "SAMPLES", "0"]);
-    assert!(bytes < 1_000 * 200, "{bytes} bytes");
 }

@@ -2,7 +2,7 @@
 //! that owners share.
 //!
 //! The models do not look at the slots of a semaphore. That a node in memory answers `look.lua` as a server does, also
-//! with waiters and a bell, is checked by `memory_equals_the_scripts_for_the_slots_of_a_semaphore` in
+//! with waiters and a bell, is checked by `memory_equals_the_scripts` in
 //! `core/tests/unit/equality.rs`, which gives all scripts more arguments and stranger keys than this test.
 
 use harness::Server;
