@@ -11,7 +11,7 @@ use std::task::Wake;
 use harness::{LIMIT, eventually};
 use proptest::prelude::*;
 use redis::Value;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt, DuplexStream, ReadBuf, duplex};
 use tokio::net::UnixStream;
 use tokio::task::coop;
 
@@ -247,18 +247,6 @@ fn very_many_requests_do_not_wait_for_the_driver() {
 }
 
 #[test]
-fn a_driver_that_may_overtake_lets_others_ask_first() {
-    let mut line = Stepwise::new(true);
-    let shared = Arc::clone(&line.shared);
-    let _asking = [(); FEW + 1].map(|()| shared.ask(&redis::cmd("x")));
-    assert!(line.drive().is_none());
-    assert_eq!(line.peer.taken(), packed("x").repeat(FEW));
-    assert_eq!(line.times_woken(), 2, "by the request, and by itself");
-    assert!(line.drive().is_none());
-    assert_eq!(line.peer.taken(), packed("x").repeat(FEW + 1));
-}
-
-#[test]
 fn a_queued_request_is_taken_back_and_a_written_one_keeps_its_place() {
     let mut line = Stepwise::new(false);
     let shared = Arc::clone(&line.shared);
@@ -274,18 +262,6 @@ fn a_queued_request_is_taken_back_and_a_written_one_keeps_its_place() {
     let mut last = last;
     assert_eq!(poll(&mut last).unwrap().unwrap(), Value::Int(3));
     assert!(shared.queue.lock().asked.is_empty(), "nothing leaks");
-}
-
-#[test]
-fn messages_between_replies_are_handed_on() {
-    let mut line = Stepwise::new(false);
-    let shared = Arc::clone(&line.shared);
-    let mut asking = [(); 2].map(|()| shared.ask(&redis::cmd("x")));
-    let push = ">2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n";
-    line.peer.says(&format!("{push}:1\r\n{push}|1\r\n+ttl\r\n:5\r\n:2\r\n{push}"));
-    assert!(line.drive().is_none());
-    assert_eq!(asking.each_mut().map(|asking| poll(asking).unwrap().unwrap()), [Value::Int(1), Value::Int(2)]);
-    assert_eq!(line.unasked().len(), 3);
 }
 
 /// It would be taken for the answer to the next request.
@@ -480,36 +456,6 @@ fn after_a_task_that_read_is_dropped_the_driver_hears_messages() {
 }
 
 #[test]
-fn after_a_failed_write_the_driver_reads_the_last_words_for_the_task_that_reads() {
-    let mut line = Stepwise::new(false);
-    line.peer.state().room = 3;
-    let shared = Arc::clone(&line.shared);
-    let mut asking = shared.ask(&redis::cmd("x"));
-    assert_eq!(poll(&mut asking), None);
-    assert_eq!(shared.queue.lock().reader, Reader::Asking(0));
-    line.peer.says("-ERR max number of clients reached\r\n");
-    line.peer.ends(End::Error(io::ErrorKind::BrokenPipe));
-    line.peer.takes(100);
-    assert_eq!(line.settle(), Some(Failure::Closed));
-    drop(shared.end(&Failure::Closed));
-    assert!(matches!(poll(&mut asking), Some(Ok(Value::ServerError(_)))));
-}
-
-/// A task that was woken for the reply is not woken again when the connection ends.
-#[test]
-fn a_reply_that_comes_with_what_is_wrong_is_taken() {
-    for wrong in [":2\r\n", "?\r\n", "-ERR idle for too long\r\n"] {
-        let mut line = Stepwise::new(false);
-        let shared = Arc::clone(&line.shared);
-        let mut asking = shared.ask(&redis::cmd("x"));
-        assert_eq!(poll(&mut asking), None);
-        line.peer.says(&format!(":1\r\n{wrong}"));
-        assert_eq!(poll(&mut asking), Some(Ok(Value::Int(1))));
-        assert!(line.settle().is_some());
-    }
-}
-
-#[test]
 fn a_poll_with_the_idle_waker_does_not_read() {
     let mut line = Stepwise::new(false);
     let shared = Arc::clone(&line.shared);
@@ -660,40 +606,6 @@ impl<'a> Task<'a> {
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
-}
-
-async fn serve(mut server: DuplexStream) {
-    let mut bytes = [0; 64];
-    while let Ok(more @ 1..) = server.read(&mut bytes).await {
-        for _ in bytes[..more].iter().filter(|byte| **byte == b'*') {
-            if server.write_all(b":7\r\n").await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-#[test]
-fn many_tasks_on_many_threads_share_a_connection() {
-    let runtime = runtime();
-    let (client, server) = duplex(100);
-    runtime.spawn(serve(server));
-    let pipeline = Pipeline::open(runtime.handle(), Box::new(client), true, Box::new(|_| {}));
-    let tasks: Vec<_> = (0..64)
-        .map(|_| {
-            let pipeline = pipeline.clone();
-            runtime.spawn(async move {
-                for _ in 0..200 {
-                    assert_eq!(pipeline.ask(&redis::cmd("x")).await, Ok(Value::Int(7)));
-                }
-            })
-        })
-        .collect();
-    runtime.block_on(async {
-        for task in tasks {
-            Clock::System.timeout(LIMIT, pin!(task)).await.expect("every task gets its replies").unwrap();
-        }
-    });
 }
 
 #[test]
