@@ -1,32 +1,13 @@
-//! The public names of the crate are those of `tests/conformance/tables/surface.json`, and the options those of the table.
+//! The public names of the crate are those of `tests/conformance/tables/surface.json`.
 
 use std::collections::BTreeSet;
 
 use redis::ConnectionInfo;
-use redlock::bindings::options::{OPTIONS, Scope};
 use redlock::{
-    ErrorKind, Guard, IntoNodes, Level, Lock, LockState, LostReason, MetricKind, NodeAddress, Redlock, SetnxGuard,
-    SetnxLock, blocking,
+    ErrorKind, Guard, Level, Lock, LockState, LostReason, MetricKind, NodeAddress, Redlock, SetnxGuard, SetnxLock,
+    blocking,
 };
 use serde_json::Value;
-
-fn are_nodes<Kind>(_: impl IntoNodes<Kind>) {}
-
-#[test]
-fn texts_and_what_is_iterated_over_texts_are_nodes() {
-    let (one, text) = (String::from("memory://surface"), "memory://surface");
-    are_nodes(text);
-    are_nodes(&one);
-    are_nodes(std::borrow::Cow::from(text));
-    are_nodes(std::sync::Arc::<str>::from(text));
-    are_nodes([text]);
-    let several = vec![one.clone()];
-    are_nodes(&several);
-    are_nodes(several);
-    are_nodes([text].as_slice());
-    are_nodes(BTreeSet::from([one]));
-    are_nodes(text.split(','));
-}
 
 fn rows() -> Vec<Value> {
     let mut table: Value =
@@ -41,18 +22,6 @@ fn listed() -> BTreeSet<String> {
         .flat_map(|names| names.as_array().map_or(std::slice::from_ref(names), Vec::as_slice))
         .filter_map(|name| name.as_str().map(str::to_owned))
         .collect()
-}
-
-/// Python and Node take the options of the core's table, so their types have to list these and no others.
-#[test]
-fn options_are_those_of_the_table() {
-    let rows = rows();
-    let typed = rows.iter().filter_map(|row| row["python"].as_str()?.split_once("Options."));
-    // A provider is a function, and whether a lock is shared is its shape: neither is a value of the table.
-    let typed = typed.filter(|(_, option)| !["credentials", "shared"].contains(option));
-    let typed: Vec<_> = typed.map(|(owner, option)| (option, owner == "Client")).collect();
-    let known: Vec<_> = OPTIONS.iter().map(|row| (row.name, row.scope == Scope::Client)).collect();
-    assert_eq!(BTreeSet::from_iter(typed), BTreeSet::from_iter(known));
 }
 
 /// What follows one of these words at the start of a line, up to the end of the name.
