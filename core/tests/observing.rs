@@ -1,4 +1,4 @@
-//! What a program sees from outside: metrics and spans. Metrics and subscribers belong to the process.
+//! What a program sees from outside: spans. Subscribers belong to the process.
 #![allow(clippy::disallowed_methods, reason = "a test owns its time limits and its pauses")]
 
 use std::collections::BTreeMap;
@@ -8,46 +8,13 @@ use std::time::Duration;
 
 use harness::LIMIT;
 use redlock::testing::MemoryServer;
-use redlock::{ErrorKind, Point, PointValue, Redlock, count_by_name, stats};
+use redlock::{ErrorKind, Redlock};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Instrument, Subscriber, info_span};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, registry};
-
-fn client(server: &MemoryServer) -> Redlock {
-    count_by_name(1_000);
-    Redlock::new(server.url()).unwrap()
-}
-
-/// The points of a metric that have these labels, among others.
-fn points(metric: &str, labels: &[(&str, &str)]) -> Vec<Point> {
-    let has = |point: &Point, (label, value): (&str, &str)| {
-        point.labels.iter().any(|(known, text)| *known == label && text == value)
-    };
-    let snapshot = stats();
-    let all = &snapshot.metric(metric).unwrap().points;
-    all.iter().filter(|point| labels.iter().all(|label| has(point, *label))).cloned().collect()
-}
-
-/// The sum of these numbers.
-fn number(metric: &str, labels: &[(&str, &str)]) -> f64 {
-    let number = |point: &Point| match point.value {
-        PointValue::Number(number) => number,
-        ref other => panic!("{other:?}"),
-    };
-    points(metric, labels).iter().map(number).sum()
-}
-
-/// How many observations there were.
-fn count(metric: &str, labels: &[(&str, &str)]) -> u64 {
-    let count = |point: &Point| match &point.value {
-        PointValue::Histogram { count, .. } => *count,
-        other => panic!("{other:?}"),
-    };
-    points(metric, labels).iter().map(count).sum()
-}
 
 /// Waits until `state`, and lets other tasks run meanwhile.
 async fn eventually(what: &str, mut state: impl FnMut() -> bool) {
@@ -57,46 +24,6 @@ async fn eventually(what: &str, mut state: impl FnMut() -> bool) {
         }
     };
     tokio::time::timeout(LIMIT, all).await.unwrap_or_else(|_| panic!("never: {what}"));
-}
-
-const ACQUIRES: &str = "redlock_acquire_duration_seconds";
-
-#[tokio::test]
-async fn each_end_of_a_call_is_counted_once() {
-    harness::alone!();
-    let server = MemoryServer::new();
-    let (redlock, name) = (client(&server), ("name", "ends"));
-    let guard = redlock.lock("ends").acquire().await.unwrap();
-    let timed = redlock.lock("ends").timeout(Duration::from_millis(20)).acquire().await;
-    assert_eq!(timed.unwrap_err().kind(), ErrorKind::Timeout);
-    assert!(redlock.lock("ends").try_acquire().await.unwrap().is_none());
-    assert_eq!(count(ACQUIRES, &[name, ("outcome", "timeout"), ("contended", "true")]), 2);
-    let lock = redlock.lock("ends");
-    assert!(tokio::time::timeout(Duration::from_millis(20), lock.acquire()).await.is_err());
-    eventually("it is cancelled", || count(ACQUIRES, &[name, ("outcome", "cancelled")]) == 1).await;
-    assert!(number("redlock_waiting", &[name]) < 0.5);
-    guard.release().await.unwrap();
-    server.set_available(false);
-    let failed = redlock.lock("ends").timeout(Duration::from_millis(50)).acquire().await;
-    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(count(ACQUIRES, &[name, ("outcome", "unavailable")]), 1);
-    assert_eq!(count(ACQUIRES, &[name, ("outcome", "acquired")]), 1);
-}
-
-#[tokio::test]
-async fn releases_that_a_node_owes_an_answer_are_pending() {
-    harness::alone!();
-    let server = MemoryServer::new();
-    let redlock = client(&server);
-    let guard = redlock.lock("owed").acquire().await.unwrap();
-    let node = [("node", server.url())];
-    server.set_available(false);
-    let before = number("redlock_releases_total", &[("outcome", "unconfirmed")]);
-    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Unavailable);
-    assert!(number("redlock_releases_total", &[("outcome", "unconfirmed")]) > before + 0.5);
-    eventually("it is pending", || number("redlock_releases_pending", &node) > 0.5).await;
-    server.set_available(true);
-    eventually("it is answered", || number("redlock_releases_pending", &node) < 0.5).await;
 }
 
 /// A layer that keeps what it was told of each span, as text.
@@ -178,7 +105,7 @@ fn an_acquire_and_a_hold_are_spans_of_the_caller() {
         runtime.block_on(
             async {
                 let server = MemoryServer::new();
-                let redlock = client(&server);
+                let redlock = Redlock::new(server.url()).unwrap();
                 let guard = redlock.lock("traced").acquire().await.unwrap();
                 let hold = spans.named("redlock.hold", "traced").remove(0);
                 assert!(!hold.is_closed, "it is held");
@@ -192,12 +119,11 @@ fn an_acquire_and_a_hold_are_spans_of_the_caller() {
 
                 server.set_available(false);
                 assert!(redlock.lock("traced").try_acquire().await.is_err());
-                let (lock, name) = (redlock.lock("traced"), ("name", "traced"));
+                let lock = redlock.lock("traced");
                 tokio::select! {
                     acquired = lock.acquire() => drop(acquired.unwrap()),
-                    () = eventually("it waits", || number("redlock_waiting", &[name]) > 0.5) => {}
+                    () = eventually("it waits", || spans.named("redlock.acquire", "traced").len() == 4) => {}
                 }
-                eventually("it is cancelled", || count(ACQUIRES, &[name, ("outcome", "cancelled")]) == 1).await;
                 eventually("its span is closed", || spans.named("redlock.acquire", "traced")[3].is_closed).await;
             }
             .instrument(info_span!("caller")),

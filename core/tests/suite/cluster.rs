@@ -3,13 +3,12 @@
 
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use harness::{FakeSentinel, MASTER, Server, Shards, eventually, redis};
 use redlock::{ErrorKind, Guard, Redlock};
 
 const NAME: &str = "foo";
-const WAITERS: &str = "redlock:waiters:{foo}";
 
 /// Of locks that would not end by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);
@@ -105,44 +104,6 @@ async fn a_held_lock_outlives_an_open_slot() {
         assert!(!has_asked(to, name) && !has(from, name), "{name}");
         shards.move_all(name, from, to);
         shards.close(name, from, to);
-        redlock.lock(name).timeout(Duration::ZERO).acquire().await.unwrap().release().await.unwrap();
-    }
-}
-
-/// The same with two readers, of whom one ends while the slot is open.
-#[tokio::test(flavor = "multi_thread")]
-async fn readers_outlive_an_open_slot_and_follow_it() {
-    const TTL: Duration = Duration::from_secs(4);
-    let shards = Shards::start(2, 0);
-    let redlock = client(&shards);
-    let mut held = Vec::new();
-    for (name, moved) in MOVED {
-        let (from, to) = (shards.owner(name), shards.other(name));
-        let lock = || redlock.lock(name).shared().ttl(TTL);
-        let readers = [lock().await.unwrap(), lock().await.unwrap()];
-        // They have the scripts there, as servers in use have.
-        readers[0].extend().await.unwrap();
-        shards.open(name, from, to);
-        if !moved.is_empty() {
-            shards.move_keys(moved, from, to);
-        }
-        held.push((name, from, to, readers));
-    }
-    for (name, .., [first, second]) in &held {
-        stays_held(first, if *name == "a" { TTL + TTL / 2 } else { Duration::ZERO }).await;
-        second.check().unwrap();
-    }
-    for (name, from, to, [first, second]) in held {
-        first.extend().await.unwrap();
-        first.release().await.unwrap();
-        second.extend().await.unwrap();
-        shards.move_all(name, from, to);
-        shards.close(name, from, to);
-        second.extend().await.unwrap();
-        let error = redlock.lock(name).timeout(Duration::ZERO).acquire().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
-        second.release().await.unwrap();
-        assert!(!has(to, name) && !has(from, name), "{name}");
         redlock.lock(name).timeout(Duration::ZERO).acquire().await.unwrap().release().await.unwrap();
     }
 }
@@ -408,34 +369,4 @@ async fn a_frozen_primary_is_left_and_nobody_goes_back_to_it() {
     let guard = tokio::time::timeout(harness::LIMIT, waiter).await.unwrap().unwrap().unwrap();
     assert!(replica.get(NAME).is_some());
     guard.release().await.unwrap();
-}
-
-/// One waits for a holder that releases, and one for a holder that never does.
-#[tokio::test(flavor = "multi_thread")]
-async fn waiters_get_their_turn_after_their_primary_has_died() {
-    const TTL: Duration = Duration::from_secs(10);
-    const OTHER: &str = "{foo}2";
-    let shards = Shards::start(3, 1);
-    let (redlock, other) = (client(&shards), client(&shards));
-    let guard = redlock.lock(NAME).ttl(Duration::from_secs(15)).acquire().await.unwrap();
-    let (primary, replica) = held_by_both(&shards);
-    let begun = Instant::now();
-    primary.command(&["SET", OTHER, "another library's token", "PX", &TTL.as_millis().to_string()]);
-    let [for_guard, for_other] = [NAME, OTHER].map(|name| tokio::spawn(other.lock(name).into_future()));
-    for key in [OTHER, WAITERS, "redlock:waiters::{foo}2"] {
-        eventually("both wait, and the replica knows", || has(replica, key));
-    }
-    primary.kill();
-    shards.promoted(replica);
-    let before = replica.asked(&["pexpire"]);
-    eventually("it is renewed there", || replica.asked(&["pexpire"]) > before);
-    guard.check().unwrap();
-    assert!(!for_guard.is_finished(), "it is held");
-    guard.release().await.unwrap();
-    for waiter in [for_guard, for_other] {
-        let guard = tokio::time::timeout(harness::LIMIT, waiter).await.unwrap().unwrap().unwrap();
-        assert!(has(replica, str::from_utf8(guard.name()).unwrap()));
-        assert!(guard.name() == NAME.as_bytes() || begun.elapsed() >= TTL, "{:?}", begun.elapsed());
-        guard.release().await.unwrap();
-    }
 }

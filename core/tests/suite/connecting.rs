@@ -191,32 +191,6 @@ async fn one_hang_up_makes_no_node_deaf() {
     }
 }
 
-/// A server with a `timeout`, or a proxy, ends them again and again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_end_without_a_request_are_not_replaced() {
-    let server = Server::start();
-    let redlock = client(&server.url());
-    let held = redlock.lock(NAME).await.unwrap();
-    // Has the background connect, which keeps its connections.
-    let waiter = tokio::spawn(redlock.lock(NAME).into_future());
-    eventually("it waits", || server.get("redlock:waiters:{foo}").is_some());
-    drop(held);
-    drop(waiter.await.unwrap().unwrap());
-    eventually("nothing is left to do", || server.get(NAME).is_none());
-    let end_all = || server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    let list = || from_redis_value::<String>(server.command(&["CLIENT", "LIST"])).unwrap();
-    let ours = || list().lines().filter(|line| line.contains("lib-name=redlock")).count();
-    end_all();
-    eventually("those that worked are replaced, once", || ours() == 2);
-    // One that ends within a moment of its making is still replaced on behalf of the one before.
-    eventually("those that did not are not", || {
-        end_all();
-        growth(|| 0);
-        ours() == 0
-    });
-    drop(redlock.lock(NAME).timeout(Duration::ZERO).await.unwrap());
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_hangs_up_on_is_left_out() {
     for word in ["HELLO", "SETINFO", "\r\nINFO\r\n", "TRACKING", "EVALSHA", "DELIFEQ"] {
@@ -259,24 +233,6 @@ async fn works(server: &Server, redlock: &Redlock, what: &str) {
     holder.release().await.unwrap_or_else(|error| panic!("{what}: {error}"));
     let guard = waiter.await.unwrap().unwrap_or_else(|error| panic!("{what}: {error}"));
     guard.release().await.unwrap_or_else(|error| panic!("{what}: {error}"));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_that_a_server_does_not_know_are_not_needed() {
-    let optional = ["HELLO", "CLIENT", "INFO", "EVALSHA"];
-    let all = || optional.map(|command| ["--rename-command", command, ""]).concat();
-    for unknown in [vec!["--rename-command", "INFO", ""], vec!["--rename-command", "EVALSHA", ""], all()] {
-        let server = Server::builder().args(unknown.iter().copied()).start();
-        works(&server, &client(&server.url()), &format!("{unknown:?}")).await;
-        assert_eq!(server.get(NAME), None);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_without_a_right_to_optional_commands_has_locks() {
-    let server = Server::start();
-    server.command(&["ACL", "SETUSER", "default", "-hello", "-client", "-info", "-evalsha"]);
-    works(&server, &client(&server.url()), "no rights").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,10 +5,10 @@
 //! nobody drives once the call is over.
 #![allow(clippy::disallowed_methods, reason = "a real server lives in real time")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use harness::{Proxy, Server, eventually, is_alone, this_test};
-use redlock::{ErrorKind, NodeState, blocking};
+use redlock::{NodeState, blocking};
 
 /// Blocking callers of one process share their runtimes, and with them the connections: such a test has a process of
 /// its own, or its calls would go out over several.
@@ -30,10 +30,6 @@ fn among_three(proxy: &Proxy) -> ([Server; 2], blocking::Redlock) {
     let redlock = blocking::Redlock::builder().nodes(nodes).ttl(Duration::from_secs(60)).build().unwrap();
     connect_to_all(&redlock);
     (others, redlock)
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
 /// Connects the calling thread's runtime to all nodes: they have all granted, and answered afterwards. Until its
@@ -80,48 +76,6 @@ fn after_a_blocking_call_that_nobody_drives_any_more() {
     drop(guard);
     proxy.let_go();
     eventually("the key is gone", || slow.get("undriven").is_none() && others[0].get("undriven").is_none());
-}
-
-/// Where nobody drives the connection of the acquire any more, the answers that lie there are not waited for.
-#[test]
-fn a_release_in_another_place_needs_no_answer_from_there() {
-    if !in_own_process("a_release_in_another_place_needs_no_answer_from_there") {
-        return;
-    }
-    let (late, proxy) = stage();
-    let (others, redlock) = among_three(&proxy);
-    proxy.hold_replies();
-    let guard = redlock.lock("elsewhere").node_timeout(Duration::from_secs(10)).acquire().unwrap();
-    eventually("the late node has granted too", || late.get("elsewhere").is_some());
-    proxy.let_go();
-    // So that the late node's vote is needed.
-    others[0].command(&["DEL", "elsewhere"]);
-    let start = Instant::now();
-    // In a tokio context blocking calls run in the background.
-    runtime().block_on(async { guard.release() }).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(5), "it has waited for {:?}", start.elapsed());
-    eventually("no key is left", || late.get("elsewhere").is_none() && others[1].get("elsewhere").is_none());
-}
-
-/// A release that may have come before the acquire cannot tell from finding nothing that the lock was there.
-#[test]
-fn a_release_ahead_of_its_acquire_is_not_confirmed_by_nothing() {
-    if !in_own_process("a_release_ahead_of_its_acquire_is_not_confirmed_by_nothing") {
-        return;
-    }
-    let (late, proxy) = stage();
-    let (others, redlock) = among_three(&proxy);
-    proxy.hold_replies();
-    let guard = redlock.lock("unsure").node_timeout(Duration::from_secs(2)).acquire().unwrap();
-    eventually("the late node has granted too", || late.get("unsure").is_some());
-    proxy.let_go();
-    // One key is left of three: whoever released now held nothing, but only two answers say so.
-    others[0].command(&["DEL", "unsure"]);
-    late.command(&["DEL", "unsure"]);
-    let error = runtime().block_on(async { guard.release() }).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-    assert!(error.nodes().iter().any(|node| node.answer.contains("may still arrive")), "{error:?}");
-    eventually("no key is left", || others[1].get("unsure").is_none());
 }
 
 /// The release of the third node is lost with its connection, after the others had decided and the caller had gone.

@@ -45,35 +45,6 @@ fn servers_as_they_should_be_and_no_key_stays() {
 }
 
 #[test]
-fn what_a_power_cut_forgets_counts_without_a_restart_delay() {
-    let server = Server::builder().args(["--appendonly", "yes"]).start();
-    let persistence = |restart_delay: Duration| {
-        let diagnoses = diagnose(Redlock::builder().nodes(server.url()).restart_delay(restart_delay));
-        let (level, message) = found(&diagnoses[0], "persistence");
-        (level, message.to_owned())
-    };
-    let (level, message) = persistence(Duration::ZERO);
-    assert!(level == Level::Warning && message.contains("appendfsync everysec"), "{message}");
-    assert_eq!(persistence(Duration::from_secs(10)).0, Level::Ok);
-    server.command(&["CONFIG", "SET", "appendfsync", "always"]);
-    assert_eq!(persistence(Duration::ZERO), (Level::Ok, "append-only file, appendfsync always".to_owned()));
-    server.command(&["ACL", "SETUSER", "default", "-config"]);
-    let (level, message) = persistence(Duration::ZERO);
-    assert!(level == Level::Warning && message.contains("CONFIG GET appendfsync is not answered"), "{message}");
-}
-
-#[tokio::test]
-async fn in_async_programs_too() {
-    let servers = cluster(2);
-    let redlock = Redlock::new([servers[0].url(), "memory://one".to_owned(), servers[1].url()]).unwrap();
-    let diagnoses = redlock.diagnose().await.unwrap();
-    assert!(diagnoses.iter().all(|diagnosis| diagnosis.level() == Level::Ok), "{diagnoses:?}");
-    assert!(found(&diagnoses[1], "connection").1.contains("in this process"));
-    redlock.clone().close(SLACK).await;
-    assert_eq!(redlock.diagnose().await.unwrap_err().code(), "closed");
-}
-
-#[test]
 fn nodes_that_cannot_be_asked() {
     let gone = Server::start();
     let url = gone.url();
@@ -117,30 +88,6 @@ fn replicas_and_their_master() {
     replica.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
     eventually("it is known as a replica", || found(&one(&master.url()), "replicas").0 == Level::Warning);
     assert_eq!(found(&one(&replica.url()), "role").0, Level::Unusable);
-}
-
-#[test]
-fn a_server_that_refuses_to_write_cannot_vote() {
-    for (option, value, code) in [("--maxmemory", "1", "OOM"), ("--min-replicas-to-write", "1", "NOREPLICAS")] {
-        let server = Server::builder().args([option, value]).start();
-        let diagnosis = one(&server.url());
-        let (level, message) = found(&diagnosis, "vote");
-        assert!(level == Level::Unusable && message.contains(&format!("refused with {code} (")), "{message}");
-        assert_eq!([found(&diagnosis, "rights").0, found(&diagnosis, "evalsha").0], [Level::Ok; 2], "{diagnosis:?}");
-    }
-}
-
-#[test]
-fn servers_that_can_have_no_locks() {
-    let without = Server::builder().args(["--rename-command", "EVAL", ""]).start();
-    let diagnosis = one(&without.url());
-    let (level, message) = found(&diagnosis, "rights");
-    assert!(level == Level::Unusable && message.contains("eval"), "{message}");
-    let monitored = format!("sentinel monitor {MASTER} 127.0.0.1 6379 1\n");
-    let diagnosis = one(&Server::builder().tcp(true).sentinel(monitored).start().url());
-    let (level, message) = found(&diagnosis, "role");
-    assert!(level == Level::Unusable && message.contains("redis+sentinel://"), "{diagnosis:?}");
-    assert!(diagnosis.findings.iter().all(|finding| finding.check != "rights"), "{diagnosis:?}");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! What an operator is told about clusters, as they really are.
 
-use harness::redis::from_redis_value;
 use harness::{Server, Shards, eventually};
 use redlock::{Diagnosis, Level, Redlock, blocking};
 
@@ -34,10 +33,6 @@ impl Found {
 
 fn at(server: &Server) -> String {
     format!("127.0.0.1:{}", server.port())
-}
-
-fn id(server: &Server) -> String {
-    from_redis_value(server.command(&["CLUSTER", "MYID"])).unwrap()
 }
 
 #[test]
@@ -81,54 +76,5 @@ fn a_shard_that_is_down_without_a_replica() {
             found.expect(server, "slots", of_others, &format!("{} has slots ", at(dead)));
             found.expect(server, "slots", of_others, "names there cannot be locked");
         }
-    }
-}
-
-#[test]
-fn servers_that_disagree_about_a_slot() {
-    let shards = Shards::start(3, 0);
-    let (one, two) = (shards.owner(NAME), shards.other(NAME));
-    let slot = shards.slot(NAME).to_string();
-    for (server, named) in [(one, two), (two, one)] {
-        server.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(named)]);
-    }
-    let found = Found::about(&shards.url());
-    for (server, other) in [(one, two), (two, one)] {
-        found.expect(server, "map", Level::Warning, &format!("another primary for slot {slot} than reported by "));
-        found.expect(server, "map", Level::Warning, &at(other));
-    }
-}
-
-#[test]
-fn a_right_that_is_missing_leaves_something_unknown() {
-    let shards = Shards::start(2, 0);
-    let fewest = "on nopass ~* resetchannels nocommands +eval +evalsha +get +set +del +pexpire +pttl +time +incr \
-                  +getex +getdel +type +zadd +zrem +zrange +zscore +zremrangebyscore +zcount +info +client|tracking +cluster|slots +asking";
-    let grant = |rules: &str| {
-        for server in &shards.servers {
-            server.command(&[&["ACL", "SETUSER", "app"], &rules.split(' ').collect::<Vec<_>>()[..]].concat());
-        }
-    };
-    grant(fewest);
-    let url = shards.url().replace("://", "://app:any@");
-    let asked = &shards.servers[0];
-    let found = Found::about(&url);
-    found.expect(asked, "slots", Level::Warning, "CLUSTER INFO is refused (NOPERM)");
-    found.expect(asked, "slots", Level::Warning, "CLUSTER NODES is refused (NOPERM)");
-    found.expect(asked, "coverage", Level::Warning, "CONFIG GET is refused (NOPERM)");
-    assert_eq!([found.check(asked, "failover"), found.check(asked, "map")], [None, None]);
-    found.expect(asked, "rights", Level::Ok, "");
-    for (right, check, text) in [
-        ("+cluster|info", "slots", "CLUSTER INFO"),
-        ("+cluster|nodes", "slots", "CLUSTER NODES"),
-        ("+config|get", "coverage", "CONFIG GET"),
-    ] {
-        grant(right);
-        let (_, message) = Found::about(&url).check(asked, check).unwrap();
-        assert!(!message.contains(text), "{right}: {message}");
-    }
-    let found = Found::about(&url);
-    for check in ["slots", "coverage", "map"] {
-        found.expect(asked, check, Level::Ok, "");
     }
 }

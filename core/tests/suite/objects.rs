@@ -3,14 +3,13 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
 use harness::{Proxy, Server, eventually, ran, this_test};
 use redlock::bindings::Stop;
-use redlock::bindings::completion_queue::{Completion, Queue, Taken};
+use redlock::bindings::completion_queue::{Completion, Queue};
 use redlock::bindings::lock_object::LockObject;
 use redlock::{Error, Redlock, shutdown};
 
@@ -70,27 +69,6 @@ fn the_end_of_a_block_is_silent_about_servers_that_do_not_answer() {
     through(lock.release_at_exit(Some(never))).unwrap();
     server.thaw();
     eventually("the background finishes the release", || server.get("foo").is_none());
-}
-
-#[test]
-fn a_batch_is_one_wake_up() {
-    let server = Server::start();
-    let redlock = Redlock::new(server.url()).unwrap();
-    let wakes = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&wakes);
-    let queue = Queue::new(move || {
-        counted.fetch_add(1, Ordering::SeqCst);
-    });
-    let locks: Vec<_> = (0..50).map(|n| object(&redlock, &format!("name:{n}"))).collect();
-    let ids: Vec<_> = locks.iter().map(|lock| queue.acquire(lock, None).unwrap()).collect();
-    // Taken without draining: the loop has not answered its first call yet.
-    for id in &ids {
-        eventually("it is ready", || matches!(queue.take(*id), Ok(Taken::Completed)));
-    }
-    assert_eq!(wakes.load(Ordering::SeqCst), 1);
-    assert_eq!(queue.drain(|| ()).len(), ids.len());
-    queue.release(&locks[0]).unwrap();
-    eventually("what gets ready after a drain is called for anew", || wakes.load(Ordering::SeqCst) == 2);
 }
 
 #[test]

@@ -1,13 +1,10 @@
 //! Tasks, runtimes and processes that stall or end while they acquire, hold or release a lock.
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
-use std::future::{IntoFuture, poll_fn};
+use std::future::IntoFuture;
 use std::io::{BufRead, BufReader};
 use std::pin::Pin;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,44 +37,9 @@ fn gone(servers: &[Server], name: &str) -> bool {
     servers.iter().all(|server| server.get(name).is_none())
 }
 
-/// Polls a future once, and leaves it.
-async fn poll_once<T>(future: &mut Pin<Box<impl Future<Output = T>>>) {
-    poll_fn(|cx| {
-        assert!(future.as_mut().poll(cx).is_pending());
-        Poll::Ready(())
-    })
-    .await;
-}
-
 /// Polls a future that does not end, and leaves it.
 async fn poll_for_a_while<T>(future: &mut Pin<Box<impl Future<Output = T>>>) {
     assert!(tokio::time::timeout(Duration::from_millis(100), future).await.is_err());
-}
-
-#[test]
-fn calls_that_nobody_polls_any_more_are_in_nobodys_way() {
-    for nodes in [1, 5] {
-        let servers = cluster(nodes);
-        let redlock = client(&servers);
-        current_thread().block_on(async {
-            redlock.lock("warm").await.unwrap().release().await.unwrap();
-            let locks: Vec<_> = (0..500).map(|n| redlock.lock(format!("stalled:{n}")).ttl(TTL)).collect();
-            let mut stalled: Vec<_> = locks.iter().map(|lock| Box::pin(lock.acquire())).collect();
-            for future in &mut stalled {
-                poll_once(future).await;
-            }
-            // On the same connections, and one try must do.
-            let guard = redlock.lock("foo").try_acquire().await.unwrap().unwrap();
-            guard.extend().await.unwrap();
-            guard.release().await.unwrap();
-            assert!(held(&servers, "stalled:0"), "it was sent, and granted");
-            // Nobody has it, so that nobody renews it.
-            let guard = redlock.lock("stalled:0").timeout(TTL + SLACK).await.unwrap();
-            drop(stalled);
-            guard.release().await.unwrap();
-        });
-        eventually("no key is left", || (0..500).all(|n| gone(&servers, &format!("stalled:{n}"))));
-    }
 }
 
 #[test]
@@ -110,34 +72,6 @@ fn a_wait_that_nobody_polls_any_more_blocks_for_one_ttl() {
 }
 
 #[test]
-fn a_stalled_call_keeps_no_node_out() {
-    let servers = cluster(5);
-    let (last, others) = servers.split_last().unwrap();
-    let redlock = client(&servers);
-    let runtime = current_thread();
-    runtime.block_on(redlock.lock("warm").run(async |_| ())).unwrap();
-    for server in others {
-        server.command(&["SET", "taken", "by somebody"]);
-    }
-    last.freeze();
-    let lock = redlock.lock("stalled").ttl(TTL);
-    let mut stalled = Box::pin(lock.acquire());
-    runtime.block_on(poll_once(&mut stalled));
-    // The node misses one vote.
-    assert!(runtime.block_on(redlock.lock("taken").ttl(TTL).try_acquire()).unwrap().is_none());
-    let missed = Instant::now();
-    eventually("nobody else asks it any more", || missed.elapsed() > 3 * TTL);
-    last.thaw();
-    eventually("it is asked again", || {
-        let guard = runtime.block_on(redlock.lock("foo").acquire()).unwrap();
-        let asked = last.get("foo").is_some();
-        runtime.block_on(guard.release()).unwrap();
-        asked
-    });
-    drop(stalled);
-}
-
-#[test]
 fn a_release_goes_on_after_the_end_of_its_runtime() {
     for nodes in [1, 5] {
         let servers = cluster(nodes);
@@ -160,45 +94,6 @@ fn a_release_goes_on_after_the_end_of_its_runtime() {
         drop(runtime);
         servers.iter().for_each(Server::thaw);
         eventually("no key is left", || (0..20).all(|n| gone(&servers, &format!("name:{n}"))));
-    }
-}
-
-#[test]
-fn a_runtime_ends_and_another_goes_on() {
-    for nodes in [1, 5] {
-        let servers = cluster(nodes);
-        let redlock = client(&servers);
-        let over = Arc::new(AtomicBool::new(false));
-        let steady = thread::spawn({
-            let (redlock, over) = (redlock.clone(), Arc::clone(&over));
-            move || {
-                current_thread().block_on(async {
-                    let kept = redlock.lock("kept").await.unwrap();
-                    while !over.load(Ordering::SeqCst) {
-                        redlock.lock("steady").run(async |guard| guard.extend().await).await.unwrap().unwrap();
-                        kept.check().unwrap();
-                    }
-                    kept.release().await.unwrap();
-                });
-            }
-        });
-        for round in 0..10 {
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-            for task in 0..20 {
-                let lock = redlock.lock(format!("brief:{}", task % 10)).ttl(LONG);
-                runtime.spawn(async move {
-                    loop {
-                        lock.run(async |_| tokio::task::yield_now().await).await.unwrap();
-                    }
-                });
-            }
-            let _held = runtime.block_on(redlock.lock(format!("round:{round}")).ttl(LONG).acquire()).unwrap();
-            runtime.shutdown_background();
-        }
-        over.store(true, Ordering::SeqCst);
-        steady.join().unwrap();
-        let names = || (0..10).flat_map(|n| [format!("brief:{n}"), format!("round:{n}")]);
-        eventually("no key is left", || names().all(|name| gone(&servers, &name)));
     }
 }
 

@@ -35,25 +35,6 @@ async fn behind(proxy: &Proxy) -> SetnxLock {
     redlock.setnx_lock("foo").ttl(LONG).node_timeout(Duration::from_secs(1))
 }
 
-fn assert_lost(released: Result<(), redlock::Error>, reason: LostReason) {
-    let error = released.unwrap_err();
-    assert_eq!((error.kind(), error.reason(), error.name()), (ErrorKind::Lost, Some(reason), Some("foo")), "{error}");
-}
-
-#[tokio::test]
-async fn a_release_says_what_was_lost() {
-    let server = Server::start();
-    let redlock = client(&server);
-    let guard = redlock.setnx_lock("foo").await.unwrap();
-    server.command(&["DEL", "foo"]);
-    assert_lost(guard.release().await, LostReason::Deleted);
-    let guard = redlock.setnx_lock("foo").await.unwrap();
-    server.command(&["DEL", "foo"]);
-    server.command(&["RPUSH", "foo", "another's"]);
-    assert_lost(guard.release().await, LostReason::Taken);
-    assert_eq!(number(&server, &["LLEN", "foo"]), 1);
-}
-
 #[tokio::test]
 async fn a_body_ends_with_the_lock() {
     let server = Server::start();
@@ -63,16 +44,6 @@ async fn a_body_ends_with_the_lock() {
     let endless = async |_: &SetnxGuard| std::future::pending::<()>().await;
     let error = redlock.setnx_lock("foo").ttl(Duration::from_secs(1)).run(endless).await.unwrap_err();
     assert_eq!(error.reason(), Some(LostReason::Expired));
-}
-
-#[tokio::test]
-async fn a_dropped_guard_is_released_once() {
-    let server = Server::start();
-    let guard = client(&server).setnx_lock("foo").ttl(LONG).await.unwrap();
-    let before = server.scripts_asked();
-    drop(guard);
-    eventually("the key is gone", || server.get("foo").is_none());
-    assert_eq!(server.scripts_asked() - before, 1);
 }
 
 #[test]
@@ -100,21 +71,6 @@ fn the_blocking_face_works_with_and_without_a_runtime() {
             polled.is_ready()
         }
     });
-}
-
-#[test]
-fn a_node_that_restarted_grants_later() {
-    let (server, runtime) = (Server::start(), runtime());
-    let redlock = client(&server);
-    runtime.block_on(async { redlock.setnx_lock("foo").await.unwrap().release().await.unwrap() });
-    server.restart();
-    eventually("the restart is seen", || {
-        let error = runtime.block_on(redlock.setnx_lock("foo").ttl(LONG).try_acquire()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        error.to_string().contains("restarted")
-    });
-    let lock = redlock.setnx_lock("foo").restart_delay(Duration::ZERO);
-    assert!(runtime.block_on(lock.try_acquire()).unwrap().is_some());
 }
 
 #[test]
