@@ -25,7 +25,7 @@ pub const NAMES_MOST: usize = 3;
 const OWNERS: u8 = 16;
 
 /// The owner of a lock that this one has left for the rest of its least time is so much more.
-pub const LEFT: u8 = OWNERS;
+const LEFT: u8 = OWNERS;
 
 /// The name of a lock that owners share is the first one.
 static SHARED: LazyLock<Arc<request::Keys>> =
@@ -50,7 +50,7 @@ static TOKENS: LazyLock<[Token; OWNERS as usize]> = LazyLock::new(|| {
     })
 });
 
-/// One node's keys for one name. Owners are numbers below 16, one for each token, and [`LEFT`] more for what they left.
+/// One node's keys for one name. Owners are numbers below 16, one for each token, and as much more for what they left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Keys {
     /// The owner of the lock key, and the fence in its value.
@@ -120,11 +120,6 @@ pub enum Answer {
 }
 
 impl Keys {
-    /// Executes a request of this owner for a lock of this name alone.
-    pub fn execute(&mut self, owner: u8, ask: Ask) -> Answer {
-        execute_all(std::slice::from_mut(self), owner, ask)
-    }
-
     fn put(self, store: &mut Store, names: &request::Keys) {
         if let Some((owner, fence)) = self.lock {
             store.put(&names.lock, Content::Text(value(owner, fence)), None);
