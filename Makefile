@@ -92,7 +92,7 @@ $(SERVER): tests/setup/requirements.txt
 	@touch $@
 
 $(SHOW): tests/chaos/requirements.txt | $(SERVER)
-	$(STEP) 'screen and picture of the demo' -- $(PIP) --no-deps --only-binary :all: -r $<
+	$(STEP) 'screen of the demo' -- $(PIP) --no-deps --only-binary :all: -r $<
 	@touch $@
 
 $(TOOLS): tests/setup/tools.txt | $(SERVER)

@@ -292,19 +292,12 @@ class Arena(ABC):
         self._generations[slot] += 1
         name = f"{role.language.lower()}-{slot + 1}.{self._generations[slot]}"
         journal = self.dir / f"{name}.jsonl"
-        given = [
-            "--name",
-            name,
-            "--face",
-            role.driver_face,
-            "--hands",
-            str(self.hands),
-            "--seed",
-            f"{self.seed}/{name}",
-        ]
-        given += ["--ttl", str(TTL_S), "--journal", str(journal), "--store", str(self.dir / "store.sock")]
-        if self.fault and PLANTED[self.fault].is_made_by(role.language, role.face):
-            given += ["--fault", self.fault]
+        given = ["--name", name, "--face", role.driver_face, "--hands", str(self.hands)]
+        given += ["--seed", f"{self.seed}/{name}", "--ttl", str(TTL_S)]
+        given += ["--journal", str(journal), "--store", str(self.dir / "store.sock")]
+        planted = PLANTED.get(self.fault or "")
+        if planted and (planted.language, planted.face) == (role.language, role.face):
+            given += ["--fault", str(self.fault)]
         view, log = slot % VIEWS, self.dir / f"{name}.log"
         command = [*python("chaos.hand"), *given, "--", *self._driver(role)]
         worker = Worker(role, name, view, command, log, journal, self._urls[view])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 Json = dict[str, Any]
@@ -107,14 +107,6 @@ class Asked:
         """What is recorded when it is asked for."""
         of = {"ttl_s": self.options["ttl"], "margin_s": self.margin_s, "least_s": self.options.get("at_least", 0)}
         return {"shape": self.shape, "name": self.name, "permits": self.permits, **of, **self.told}
-
-    def but(self, **options: object) -> Asked:
-        """The same with other options: a planted fault."""
-        return replace(self, options=self.options | options)
-
-    def of(self, name: str) -> Asked:
-        """The same of another name: a planted fault."""
-        return replace(self, names=[name])
 
     @property
     def request(self) -> Json:

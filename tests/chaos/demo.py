@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from chaos import outcome
 from chaos.arena import ROLES, Worker
-from chaos.colours import LANGUAGE
 from chaos.counts import Heard
-from chaos.holds import Hold
 from chaos.nodes import KINDS, NODES
-from chaos.run import SERVED_S, Done, Run
+from chaos.run import SERVED_S, Run
 from chaos.schedule import TTL_S, Epoch, Kind, Trouble
-from chaos.tally import LANGUAGES
-from chaos.verdict import number_of, tabled, time_of
 from support.clock import now_ns
 
 CREW = (*ROLES[:5], ROLES[7])
@@ -127,68 +119,21 @@ class Demo(Run):
         console.print(f"One lock on {place}, fought for by {count} processes:")
         console.print(f"{workers}\n", highlight=False)
 
-    def result(self, holds: Sequence[Hold], done: Done) -> str:
-        """The result of a trouble, in one sentence."""
-        if done.trouble.kind is FREEZE:
-            return self._beside(holds, done)
-        lane = f"worker {KEEPER + 1}" if done.trouble.kind is CRASH else done.trouble.lane
-        hold = struck_hold(holds, lane, done)
-        if not hold:
-            return f"{self.named(lane)} never held the lock"
-        return self._kept(done, hold) if done.trouble.kind is CRASH else self._followed(holds, done, hold)
-
-    def _beside(self, holds: Sequence[Hold], done: Done) -> str:
-        """What a frozen node delayed, beside the time before it."""
-        before = [hold for hold in holds if hold.since_ns < done.from_ns]
-        meanwhile = [hold for hold in holds if done.from_ns <= hold.since_ns < done.to_ns]
-        if not before or not meanwhile:
-            return number_of(len(meanwhile), "acquisition")
-        began_ns = before[0].since_ns
-        rate, usual = (
-            f"{len(some) / max(0.001, span_ns / 1e9):.0f}"
-            for some, span_ns in ((meanwhile, done.to_ns - done.from_ns), (before, done.from_ns - began_ns))
-        )
-        wait, usual_wait = (time_of(sum(hold.wait_s for hold in some) / len(some)) for some in (meanwhile, before))
-        next_s = (meanwhile[0].since_ns - done.from_ns) / 1e9
-        return (
-            f"the next acquisition came {time_of(next_s)} later; {rate} acquisitions a second meanwhile, "
-            f"{usual} before; mean wait {wait} meanwhile, {usual_wait} before"
-        )
-
-    def _kept(self, done: Done, hold: Hold) -> str:
-        """The result of a node's crash while a worker held the lock."""
-        if not outlived(hold, done):
-            return f"happened under {self.named(hold.lane)}, whose lock was {hold.end or 'kept'}"
-        held = f"held the lock for {hold.held_s:.1f} s, renewed {number_of(hold.renewed, 'time')}"
-        return f"came back empty under {self.named(hold.lane)}, which {held}"
-
-    def _followed(self, holds: Sequence[Hold], done: Done, hold: Hold) -> str:
-        """The result of what was done to a holder."""
-        later = [other for other in holds if other.fence > hold.fence]
-        if not later:
-            return "no worker had the lock afterwards"
-        follower = min(later, key=lambda other: other.fence)
-        had_it = f"{self.named(follower.lane)} had it {(follower.since_ns - done.from_ns) / 1e9:.1f} s later"
-        if done.trouble.kind is KILL:
-            return f"{had_it}, {TTL_S:g} s being the ttl"
-        told = {"lost": "was told that it was lost", "left": "learnt of the loss at its release"}.get(
-            hold.end or "", f"its lock was {hold.end or 'kept'}"
-        )
-        wrote = "wrote nothing"
-        if any(at_ns > hold.valid_until_ns for at_ns in hold.refused_ns):
-            wrote = f"wrote all the same: the store refused its fence {hold.fence}, which is not the largest"
-        elif any(at_ns > hold.valid_until_ns for at_ns in hold.accesses_ns):
-            wrote = "wrote all the same, and the store took it"
-        return f"{had_it}; it woke up, {told} and {wrote}"
+    def remarks(self) -> dict[str, str]:
+        """What the run shows, and what it does not."""
+        said = {"shown": SHOWN, "not shown": NOT_SHOWN}
+        # A slow machine alone can cause them.
+        unavailable = "\n".join(text for text in self.tally.said if ": unavailable: " in text)
+        return said | ({"allowed": unavailable} if unavailable else {})
 
     def _listen(self) -> None:
         """Hears, and notes what each language logs about the last trouble that had begun by then, once."""
         super()._listen()
         new, self._read = self.tally.heard[self._read :], len(self.tally.heard)
         for heard in new:
-            self.note_log(heard)
+            self._note_log(heard)
 
-    def note_log(self, heard: Heard) -> None:
+    def _note_log(self, heard: Heard) -> None:
         """Notes an event, unless its language has already logged the same about this trouble."""
         began = {from_ns: trouble for trouble, from_ns in self.active.items()}
         began |= {done.from_ns: done.trouble for done in self.done}
@@ -240,54 +185,7 @@ class Demo(Run):
         return reached
 
 
-def struck_hold(holds: Sequence[Hold], lane: str, done: Done) -> Hold | None:
-    """The last hold of a worker that began before a trouble; none if there is none."""
-    before = [hold for hold in holds if hold.lane == lane and hold.since_ns <= done.from_ns]
-    return before[-1] if before else None
-
-
-def outlived(hold: Hold, done: Done) -> bool:
-    """Whether a lock was held until after a trouble, and released."""
-    return hold.end == "released" and hold.over_ns >= done.to_ns
-
-
 def _held_ns(worker: Worker) -> int:
     """For how long a worker has held the lock; 0 if it does not."""
     acquire = worker.holding.get(f"{worker.name}/0")
     return now_ns() - acquire["return_ns"] if acquire and acquire["ok"] else 0
-
-
-def write(console: Console, run: Demo, holds: Sequence[Hold], files: Sequence[Path]) -> bool:
-    """Prints the report; `True` if every promise held."""
-    notes = {"shown": SHOWN, "not shown": NOT_SHOWN}
-    if unavailable := [said for said in run.tally.said if ": unavailable: " in said]:
-        # A slow machine alone can cause them.
-        notes["allowed"] = "\n".join(unavailable)
-    return outcome.write(console, run, [_acquisitions(run, holds), _troubles(run, holds)], notes, files)
-
-
-def _acquisitions(run: Demo, holds: Sequence[Hold]) -> Table:
-    what = f"{len(run.arena.roles)} processes, one lock on {PLACE}, {run.seconds(run.end_ns):.1f} s"
-    table = tabled(what, "", ">acquisitions", ">mean hold", ">longest", ">mean wait", ">longest")
-    lanes = run.lanes
-    for language in LANGUAGES:
-        of_language = [hold for hold in holds if (role := lanes[hold.lane]) and role.language == language]
-        table.add_row(Text(language, style=f"bold {LANGUAGE[language]}"), *_figures(of_language))
-    table.add_row("all", *_figures(holds), style="dim")
-    return table
-
-
-def _figures(holds: Sequence[Hold]) -> list[str]:
-    times: list[float] = []
-    for spans in ([hold.held_s for hold in holds], [hold.wait_s for hold in holds]):
-        times += [sum(spans) / max(1, len(spans)), max(spans, default=0.0)]
-    return [str(len(holds)), *map(time_of, times)]
-
-
-def _troubles(run: Demo, holds: Sequence[Hold]) -> Table:
-    table = tabled("what was done to them", ">from", ">to", "", "what came of it")
-    for done in run.done:
-        times = [f"{run.seconds(at_ns):.1f} s" for at_ns in (done.from_ns, done.to_ns)]
-        what = f"{run.named(done.trouble.lane)} {done.trouble.kind.name.removeprefix('worker ')}"
-        table.add_row(*times, what, run.result(holds, done))
-    return table

@@ -46,6 +46,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,12 +87,6 @@ HEAR_S = 0.25
 
 TOLD_MS = 100
 """How long a lock that is not held takes to say why."""
-
-TOO_LONG_NS = 1_000_000_000
-"""By how much a planted fault is wrong."""
-
-DEAF = ("validity", "renewal", "clean-up")
-"""The planted faults that do not listen for a loss."""
 
 
 class Store:
@@ -304,15 +299,12 @@ class Hold:
     def __init__(self, hand: Hand, handle: int, asked: Asked, asked_ns: int, state: Json) -> None:
         self.hand, self.handle, self.asked = hand, handle, asked
         self.slot: int | None = state["slot"]
-        self.fault = hand.worker.args.fault
         self.fence: int = state["fence"]
-        if self.fault == "old fence":
+        if hand.worker.args.fault == "old fence":
             fence: int = state["fence"]
             self.fence = hand.worker.fences.get(asked.name, fence)
             hand.worker.fences[asked.name] = fence
-        if self.fault == "wrong slot" and self.slot is not None:
-            self.slot = 0
-        self.until_ns = until(state) + TOO_LONG_NS * (self.fault == "validity")
+        self.until_ns = until(state)
         self.lost = False
         self.looked_ns: int = state["read_ns"]
         self._record("acquire", (asked_ns, self.looked_ns), valid_until_ns=self.until_ns)
@@ -344,8 +336,6 @@ class Hold:
 
     def seen(self, at_ns: int, until_ns: int) -> None:
         """Records a renewal, if there was one."""
-        if self.fault == "renewal":
-            until_ns = at_ns + int(self.hand.worker.args.ttl * 1e9)
         # Of several renewals only the last one is seen. The first one began after the last look.
         is_attentive = at_ns - self.looked_ns < self.asked.options["ttl"] * ATTENTIVE * 1e9
         if until_ns > self.until_ns + RENEWED_NS:
@@ -359,9 +349,7 @@ class Hold:
 
     def tell_lost(self, at_ns: int, error: Refused) -> None:
         """Records that the holder knows of the loss."""
-        if self.fault == "renewal":
-            self.seen(at_ns, 0)
-        if not self.lost and self.fault not in DEAF:
+        if not self.lost:
             self.lost = True
             self._record("lost", (at_ns, at_ns), reason=error.reason)
             self.hand.complain("hold", error, at_ns)
@@ -449,9 +437,6 @@ class Hand:
         try:
             state = await self._acquire(handle, asked)
             won = bool(state.get("acquired"))
-            if won and asked.way == "cancel" and self._keeps(asked):
-                await self.denied(asked, asked_ns)
-                return False
             if won:
                 self.hold = Hold(self, handle, asked, asked_ns, state)
         except Refused as error:
@@ -468,20 +453,12 @@ class Hand:
 
     def _keeps(self, asked: Asked) -> bool:
         """Whether a planted fault keeps a lock that is used in this way."""
-        fault = self.worker.args.fault
-        return (asked.way == "block" and fault == "unreleased") or (
-            asked.way == "cancel" and fault in ("clean-up", "cancelled")
-        )
+        return asked.way == "block" and self.worker.args.fault == "unreleased"
 
     def made(self, asked: Asked) -> Asked:
         """What is really asked for, which is the same without a planted fault."""
-        match self.worker.args.fault:
-            case "no margin":
-                return asked.but(margin=0)
-            case "renewal" if asked.shape != "term":
-                return asked.but(auto_renew=False)
-            case "own election" if asked.shape == "term":
-                return asked.of(asked.name + self.worker.name)
+        if self.worker.args.fault == "own election" and asked.shape == "term":
+            return replace(asked, names=[asked.name + self.worker.name])
         return asked
 
     def ask(self, asked: Asked, at_ns: int | None = None) -> int:
@@ -498,7 +475,7 @@ class Hand:
 
     async def _acquire(self, lock: int, asked: Asked) -> Json:
         number, answer = self.library.start(lock=lock, **asked.how)
-        if asked.way == "cancel" and self.worker.face.cancels and not self._keeps(asked):
+        if asked.way == "cancel" and self.worker.face.cancels:
             await asyncio.sleep(CANCEL_S * self.dice.random())
             await self.library.call("cancel", call=number)
         return await answer

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from chaos.arena import PASSWORD, Arena, ArenaError, Program
-from chaos.planted import PLANTED
 from chaos.schedule import VIEWS, WORKER_KINDS, Kind, Plan, Trouble, meet
 from chaos.troubles import Lapse, Troubles, locks
 from support.clock import now_ns
@@ -165,9 +164,8 @@ class Nodes(Arena):
 
     def _open(self, stack: contextlib.ExitStack) -> list[str]:
         self.servers = [stack.enter_context(node(i, self.user)) for i in range(NODES)]
-        altered = ["--fault", self.fault] if self.fault and not PLANTED[self.fault].language else []
         sockets = [str(server.socket) for server in self.servers]
-        self.ways = [self._program(stack, "ways", *altered, *sockets) for _ in range(VIEWS)]
+        self.ways = [self._program(stack, "ways", *sockets) for _ in range(VIEWS)]
         return [self._addresses(way) for way in self.ways]
 
     def _addresses(self, way: Program) -> str:

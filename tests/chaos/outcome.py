@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from chaos.colours import LANGUAGE
 from chaos.planted import PLANTED
 from chaos.run import Run
 from chaos.schedule import kinds
 from chaos.tally import LANGUAGES
-from chaos.verdict import Promise, complain, number_of, tabled, time_of, verdicts
 
 JUDGED = {
     "fences": r"was given twice|got the smaller fence|bridged|won when it was over|malformed",
@@ -28,6 +27,18 @@ JUDGED = {
 }
 """The promises, and the checker's words for a violation of each."""
 
+SHOWN = 5
+"""How many complaints of a kind are shown."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One line of the verdict."""
+
+    what: str
+    kept: bool
+    text: str
+
 
 def promises(run: Run) -> list[Promise]:
     """Everything that must hold for the run to succeed."""
@@ -37,26 +48,25 @@ def promises(run: Run) -> list[Promise]:
     silent = [language for language in LANGUAGES if not tally.acquired[language]]
     expected = kinds(run.scheduled)
     missing = expected - {done.trouble.kind.name for done in run.done}
-    kept = [Promise(what, not lines, number_of(len(lines), "violation")) for what, lines in sorted_.items()]
+    kept = [Promise(what, not lines, f"{len(lines)} violations") for what, lines in sorted_.items()]
     excused = f"{kept[1].text}; {run.excused} excused, {run.arena.excuse}"
     kept[1] = Promise(kept[1].what, kept[1].kept, excused)
     writes = f"{tally.accepted} writes accepted, {tally.refused} refused, {tally.lost_updates} lost"
     kept[-1] = Promise("store", kept[-1].kept and not tally.lost_updates, f"{kept[-1].text}; {writes}")
-    compared = f"{len(tally.metrics)} processes, {number_of(len(run.miscounted), 'difference')} from their history"
-    waited = f"{run.served} of {run.waited}, after {number_of(len(run.epochs), 'epoch')}"
+    compared = f"{len(tally.metrics)} processes, {len(run.miscounted)} differences from their history"
     return [
         *kept,
-        Promise("history", not other and bool(run.summaries), number_of(other, "other violation")),
-        Promise("served", run.served == run.waited, waited),
+        Promise("history", not other and bool(run.summaries), f"{other} other violations"),
+        Promise("served", run.served == run.waited, f"{run.served} of {run.waited}, in {len(run.summaries)} epochs"),
         Promise("no early loss", not run.early, f"{len(run.early)} told lost without a cause"),
         Promise("metrics", not run.miscounted, compared),
-        Promise("workers", not tally.troubles, number_of(len(tally.troubles), "trouble")),
+        Promise("workers", not tally.troubles, f"{len(tally.troubles)} troubles"),
         Promise("every language acquired", not silent, "none of " + ", ".join(silent) if silent else "all three"),
         *_shapes(run),
         Promise(
             "every kind of trouble",
-            not missing or len(run.epochs) < len(run.scheduled),
-            f"{len(expected) - len(missing)} of {len(expected)} kinds, {number_of(len(run.done), 'time')}",
+            not missing or len(run.summaries) < len(run.scheduled),
+            f"{len(expected) - len(missing)} of {len(expected)} kinds, {len(run.done)} times",
         ),
     ]
 
@@ -79,37 +89,34 @@ def broken(run: Run) -> list[str]:
     return [promise.what for promise in promises(run) if not promise.kept]
 
 
-def tables(run: Run) -> list[Table]:
-    """The figures of a run of chaos."""
-    return [_acquisitions(run), _troubles(run)]
-
-
-def write(
-    console: Console, run: Run, figures: Sequence[Table], notes: Mapping[str, str], files: Sequence[Path]
-) -> bool:
+def write(console: Console, run: Run) -> bool:
     """Prints the report; `True` if every promise held."""
     console.print()
-    for table in figures:
-        console.print(table)
+    console.print(_acquisitions(run))
     kept = promises(run)
-    console.print(verdicts(kept))
-    complain(console, "the checker", run.violations)
-    complain(console, "trouble", run.tally.troubles)
-    complain(console, "told lost without a cause", run.early)
-    complain(console, "the metrics", run.miscounted)
-    table = Table.grid(padding=(0, 2))
-    table.add_row("  errors", _counted(run.tally.errors))
-    table.add_row("  losses", _counted(run.tally.losses))
-    for what, note in notes.items():
-        table.add_row(f"  {what}", Text(note))
+    table = _tabled("what had to hold", "", "", "")
+    table.show_header = False
+    for promise in kept:
+        verdict = Text("ok", style="green") if promise.kept else Text("BAD", style="bold red")
+        table.add_row(promise.what, verdict, promise.text)
+    console.print(table)
+    _complain(console, "the checker", run.violations)
+    _complain(console, "trouble", run.tally.troubles)
+    _complain(console, "told lost without a cause", run.early)
+    _complain(console, "the metrics", run.miscounted)
+    notes = Table.grid(padding=(0, 2))
+    notes.add_row("  errors", _counted(run.tally.errors))
+    notes.add_row("  losses", _counted(run.tally.losses))
+    for what, remark in run.remarks().items():
+        notes.add_row(f"  {what}", Text(remark))
     if run.arena.fault:
-        table.add_row("  planted", PLANTED[run.arena.fault].what)
-    table.add_row("  written", Text("\n".join(map(str, files)), no_wrap=True, overflow="fold"))
-    console.print(table, highlight=False)
+        notes.add_row("  planted", PLANTED[run.arena.fault].what)
+    notes.add_row("  written", Text(str(run.out), no_wrap=True, overflow="fold"))
+    console.print(notes, highlight=False)
     good = all(promise.kept for promise in kept)
     text = "OK: every promise was kept." if good else "FAILED: see BAD above."
     if run.interrupted:
-        text += " Interrupted: judged is what there was."
+        text += " Interrupted: judged are the epochs before that."
     console.print(Text(f"\n{text}", style="bold green" if good else "bold red"))
     return good
 
@@ -117,11 +124,11 @@ def write(
 def _acquisitions(run: Run) -> Table:
     tally = run.tally
     seconds = run.seconds(run.end_ns)
-    title = f"{sum(tally.acquired.values())} acquisitions in {seconds:.0f} s, {len(run.epochs)} epochs"
-    table = tabled(title, "", ">acquired", ">a second", ">denied")
-    for language in LANGUAGES:
+    title = f"{sum(tally.acquired.values())} acquisitions in {seconds:.0f} s, {len(run.summaries)} epochs"
+    table = _tabled(title, "", ">acquired", ">a second", ">denied")
+    for language, colour in LANGUAGES.items():
         count = tally.acquired[language]
-        name = Text(language, style=f"bold {LANGUAGE[language]}")
+        name = Text(language, style=f"bold {colour}")
         table.add_row(name, str(count), f"{count / seconds:.0f}", str(tally.denied[language]))
         for face, by_face in sorted(tally.by_face.items()):
             if face.startswith(language) and by_face != count:
@@ -129,19 +136,29 @@ def _acquisitions(run: Run) -> Table:
     for shape in run.shapes:
         count = sum(tally.by_shape[shape, language] for language in LANGUAGES)
         table.add_row(f"shape {shape}", str(count), f"{count / seconds:.0f}", "", style="dim")
-    table.add_row("longest wait", time_of(tally.longest_wait_ns / 1e9), "", "", style="dim")
+    table.add_row("longest wait", f"{tally.longest_wait_ns / 1e9:.2f} s", "", "", style="dim")
     return table
 
 
-def _troubles(run: Run) -> Table:
-    times = Counter(done.trouble.kind.name for done in run.done)
-    table = tabled("what was done to them", *["", ">times"] * 3)
-    rows = [f"{kind.name}\0{times[kind.name]}" for kind in run.arena.plan.kinds]
-    third = -(-len(rows) // 3)
-    rows += ["\0"] * (3 * third - len(rows))
-    for i in range(third):
-        table.add_row(*(cell for row in rows[i::third] for cell in row.split("\0")))
+def _tabled(title: str, *columns: str) -> Table:
+    """An empty table; columns that begin with `>` are figures."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        right = column.startswith(">")
+        table.add_column(column.removeprefix(">"), justify="right" if right else "left", no_wrap=right)
     return table
+
+
+def _complain(console: Console, what: str, complaints: Sequence[str]) -> None:
+    """Prints some of the complaints, if there are any."""
+    if not complaints:
+        return
+    console.print(Text(f"{what}:", style="bold"))
+    for complaint in complaints[:SHOWN]:
+        console.print(Text(f"  {complaint}"))
+    if len(complaints) > SHOWN:
+        console.print(Text(f"  and {len(complaints) - SHOWN} more"))
+    console.print()
 
 
 def _counted(counts: Counter[str]) -> str:

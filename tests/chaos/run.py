@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,11 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
+from rich.console import Console
+
 from chaos.arena import HANDS, Arena, ArenaError, Role, Worker
 from chaos.checker import judge
 from chaos.counts import differences
-from chaos.live import Story
-from chaos.schedule import EPOCH_S, Epoch, Trouble
+from chaos.schedule import EPOCH_S, Epoch, Trouble, kinds
 from chaos.tally import EpochHistory, Tally
 from chaos.troubles import Lapse, Takeover
 from conformance.history import SLACK_MS
@@ -79,6 +79,16 @@ SAID = 1000
 
 TICK_S = 0.02
 
+SHOW_EVERY_NS = 250_000_000
+
+
+@dataclass(frozen=True)
+class Note:
+    """An event worth reporting."""
+
+    at_ns: int
+    text: str
+
 
 @dataclass(frozen=True)
 class Done:
@@ -90,14 +100,14 @@ class Done:
 
 
 @dataclass(eq=False)
-class Run(Story):
+class Run:
     """A run while it continues, and its results."""
 
-    arena: Arena = field(kw_only=True)
-    checker: Path = field(kw_only=True)
-    out: Path = field(kw_only=True)
+    arena: Arena
+    checker: Path
+    out: Path
     """Where histories are written, one for each epoch."""
-    scheduled: Sequence[Epoch] = field(kw_only=True)
+    scheduled: Sequence[Epoch]
     title: ClassVar[str] = "chaos"
     shapes: ClassVar[Mapping[str, int]] = SHAPES
     ways: ClassVar[Mapping[str, int]] = WAYS
@@ -106,6 +116,8 @@ class Run(Story):
     show: Callable[[], None] = lambda: None
     """A function that is called often."""
     tally: Tally = field(default_factory=Tally)
+    notes: list[Note] = field(default_factory=list)
+    start_ns: int = 0
     end_ns: int = 0
     epoch: Epoch | None = None
     """The present epoch."""
@@ -115,8 +127,6 @@ class Run(Story):
     done: list[Done] = field(default_factory=list)
     takeovers: list[Takeover] = field(default_factory=list)
     """When other servers became primaries."""
-    epochs: list[tuple[Epoch, int, int]] = field(default_factory=list)
-    """Past epochs, and when the trouble in them began and ended."""
     violations: list[str] = field(default_factory=list)
     summaries: list[str] = field(default_factory=list)
     interrupted: bool = False
@@ -127,7 +137,7 @@ class Run(Story):
     _crashes: int = 0
     _lapses: list[Lapse] = field(default_factory=list)
     """Those of the present epoch."""
-    _to_end: bool = False
+    _shown_ns: int = 0
     early: list[str] = field(default_factory=list)
     """Losses that were reported while nothing could cause one."""
     miscounted: list[str] = field(default_factory=list)
@@ -135,8 +145,27 @@ class Run(Story):
     first: dict[str, dict[str, int]] = field(default_factory=dict)
     """The open counts of each worker after its first epoch."""
 
+    def seconds(self, at_ns: int) -> float:
+        """Since the start."""
+        return (at_ns - self.start_ns) / 1e9
+
+    def note(self, at_ns: int, text: str) -> None:
+        """Adds a note."""
+        self.notes.append(Note(at_ns, text))
+
+    def introduce(self, console: Console) -> None:
+        """Prints what is about to happen."""
+        told = f"{len(self.scheduled)} epochs, {sum(len(epoch.troubles) for epoch in self.scheduled)} troubles"
+        console.print(f"seed {self.arena.seed}: {told} of {len(kinds(self.scheduled))} kinds")
+        crew = f"{len(self.arena.roles)} processes with {self.arena.hands} locks at a time"
+        console.print(f"{crew}, {self.arena.what}\n")
+
+    def remarks(self) -> dict[str, str]:
+        """What the report says besides."""
+        return {"seed": f"{self.arena.seed}: the same troubles come again with it, though not the same interleaving"}
+
     def play(self) -> None:
-        """Goes through all epochs, or until Ctrl-C reaches `interrupt`."""
+        """Goes through all epochs, or until Ctrl-C, of which the epochs before it are known."""
         self.start_ns = now_ns()
         self._troubles = self.arena.troubles()
         self._troubles.meanwhile, self.takeovers = self._meanwhile, self._troubles.takeovers
@@ -146,7 +175,9 @@ class Run(Story):
                 if self.fail_fast and (self.violations or self.tally.troubles or self.early):
                     break
         except KeyboardInterrupt:
-            self._break_off()
+            if not self.summaries:
+                raise
+            self.interrupted = True
         finally:
             self.end_ns = now_ns()
         if not self.interrupted:
@@ -154,11 +185,6 @@ class Run(Story):
             self._compare()
         said = (f"{worker.name} said: {worker.said()[:SAID]}" for worker in self.arena.all() if worker.said())
         self.tally.troubles += said
-
-    def interrupt(self, number: int, _frame: object) -> None:
-        """A signal's handler: ends the run where no step is half done, or at once if called a second time."""
-        signal.signal(number, signal.default_int_handler)
-        self._to_end = True
 
     def names(self, epoch: Epoch) -> dict[str, list[str]]:
         """The names of an epoch's locks by pool. All workers get that of `proof` at its end."""
@@ -203,7 +229,6 @@ class Run(Story):
             self.note(lapse.from_ns, lapse.cause)
             self._excuse(lapse)
         healed_ns = now_ns()
-        self.epochs.append((epoch, self._began_ns, healed_ns))
         # The duration of calls is judged from here on.
         self._history.period("outage", "chaos", self._began_ns, healed_ns)
         self.phase = "rest"
@@ -216,29 +241,6 @@ class Run(Story):
         self._judge()
         for journal in (self.arena.accesses, *(worker.journal for worker in self.arena.living())):
             journal.start_over()
-
-    def _break_off(self) -> None:
-        """Judges what has happened so far."""
-        self.interrupted = True
-        for trouble in self.active:
-            self._troubles.finish(trouble)
-        # A worker records an acquire before it goes to the store: each access in the store has its acquire.
-        # A worker that continued while the others are read would be known only in part.
-        self.tally.hear_store(self.arena.accesses, self._history)
-        for living in self.arena.living():
-            living.stop()
-        for trouble, from_ns in self.active.items():
-            self.done.append(Done(trouble, from_ns, now_ns()))
-            self._excuse(*self._troubles.lapses(trouble, from_ns))
-            worker = self.arena.workers[trouble.where] if trouble.kind.name == "worker stopped" else None
-            if worker:
-                self._history.stopped(worker, from_ns, None)
-        if self.phase == "trouble":
-            self._history.period("outage", "chaos", self._began_ns, None)
-        for living in self.arena.living():
-            self.tally.hear(living, self._history)
-            self._history.given_up(living, now_ns())
-        self._judge()
 
     def _begin(self, trouble: Trouble) -> None:
         at_ns = now_ns()
@@ -284,7 +286,6 @@ class Run(Story):
         self.tally.hear(worker, self._history)
         self._history.stopped(worker, at_ns, None)
         self._history.never_back(worker, now_ns())
-        self.tally.forget(worker, at_ns)
         self._history.given_up(worker, now_ns())
 
     def _rest(self) -> None:
@@ -303,7 +304,9 @@ class Run(Story):
     def _late(self, what: str) -> None:
         late = [worker for worker in self.arena.living() if not worker.resting]
         names = ", ".join(f"{worker.name} ({len(worker.asking)} calls)" for worker in late)
-        self.tally.troubles.append(f"epoch {len(self.epochs)}: within {SERVED_S:g} s of healing, {what}: {names}")
+        self.tally.troubles.append(
+            f"epoch {len(self.summaries) + 1}: within {SERVED_S:g} s of healing, {what}: {names}"
+        )
 
     def _keys_gone(self) -> None:
         """Reports the keys that are left after a while; the checker has to explain them."""
@@ -326,8 +329,7 @@ class Run(Story):
                     self.tally.troubles.append(f"{worker.name} leaks: {first[what]} {what}, and later {count}")
 
     def _judge(self) -> None:
-        if not self.interrupted:
-            self._hear()
+        self._listen()
         self._history.close()
         # A clock that steps back lets the keys of dead holders stay so much longer.
         back = [done.trouble for done in self.done if done.from_ns >= self._began_ns]
@@ -346,7 +348,7 @@ class Run(Story):
             if not any(lapse.may_lose(name, early.at_ns) for lapse in self._lapses for name in early.names):
                 self.early.append(early.text)
         self.tally.early.clear()
-        if judgement.good and not self.violations and len(self.epochs) > KEPT:
+        if judgement.good and not self.violations and len(self.summaries) > KEPT:
             self._history.path.unlink()
 
     def _compare(self) -> None:
@@ -366,7 +368,7 @@ class Run(Story):
     def _wait(self, state: Callable[[], bool], limit_s: float = SERVED_S) -> bool:
         end = time.monotonic() + limit_s
         while True:
-            self._hear()
+            self._listen()
             if state():
                 return True
             if time.monotonic() > end:
@@ -375,11 +377,11 @@ class Run(Story):
 
     def _wait_until(self, at_ns: int) -> None:
         while (left_ns := at_ns - now_ns()) > 0:
-            self._hear()
+            self._listen()
             time.sleep(min(TICK_S, left_ns / 1e9))
 
     def _meanwhile(self, step: Callable[[], object]) -> None:
-        """Goes on hearing while a step is taken, to its end also after Ctrl-C, because nothing may be half done."""
+        """Goes on hearing while a step is taken."""
         taken = self.arena.background.submit(step)
         while not taken.done():
             self._listen()
@@ -389,11 +391,6 @@ class Run(Story):
         except (AssertionError, ReplyError) as error:
             raise ArenaError(str(error)) from error
 
-    def _hear(self) -> None:
-        self._listen()
-        if self._to_end:
-            raise KeyboardInterrupt
-
     def _listen(self) -> None:
         for worker in self.arena.living():
             self.tally.hear(worker, self._history)
@@ -402,7 +399,9 @@ class Run(Story):
             if there and there.process.poll() is not None:
                 self._ended(slot, there)
         self.arena.check()
-        self.show()
+        if (at_ns := now_ns()) > self._shown_ns + SHOW_EVERY_NS:
+            self._shown_ns = at_ns
+            self.show()
 
     def _ended(self, slot: int, worker: Worker) -> None:
         """Records that a worker has ended by itself, and replaces it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,14 @@ from typing import Any
 from chaos.arena import HANDS, PASSWORD, Journal, Worker
 from chaos.counts import Counts, Heard, Metrics, process_of
 
-LANGUAGES = ("Rust", "Python", "Node")
-"""In the order in which they are shown."""
+LANGUAGES = {"Rust": "#c2571a", "Python": "#2f6fb0", "Node": "#2e9c5b"}
+"""In the order in which they are shown, with their colours."""
 
 ALLOWED = ("timeout", "unavailable", "forbidden", "lost")
 """Errors that calls may end with while nodes are in trouble."""
 
 ASKED_TWICE = "held by another when it was asked again"
 """What the error of a release says of a node if the release was sent twice."""
-
-TICK_NS = 250_000_000
-"""The time of one column of the live view."""
 
 DRIFT, DRIFT_NS = 0.01, 2_000_000
 """The share of a time by which clocks may differ, and what comes on top."""
@@ -31,17 +27,6 @@ COMPLAINTS = 50
 """How many messages of errors are kept."""
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Holder:
-    """The present holder of a name, as far as recorded."""
-
-    client: str
-    language: str
-    fence: int
-    since_ns: int
-    until_ns: int
 
 
 @dataclass(frozen=True)
@@ -63,8 +48,6 @@ class Tally:
     by_lane: Counter[str] = field(default_factory=Counter)
     by_shape: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By shape and language; `hand.py` says what the shapes are."""
-    held_ns: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """How long the workers of a lane held locks within a tick of the machine's clock; only of holds that are over."""
     denied: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     """By code."""
@@ -80,14 +63,10 @@ class Tally:
     refused: int = 0
     lost_updates: int = 0
     longest_wait_ns: int = 0
-    seconds: Counter[tuple[int, str]] = field(default_factory=Counter)
-    """Acquisitions by second of the machine's clock and language."""
     said: list[str] = field(default_factory=list)
     """Some messages of errors."""
     troubles: list[str] = field(default_factory=list)
     """Problems that make a run fail, whatever the checker says."""
-    holders: dict[str, Holder] = field(default_factory=dict)
-    """By name."""
     counts: defaultdict[str, Counts] = field(default_factory=lambda: defaultdict(Counts))
     """By process."""
     metrics: dict[str, Metrics] = field(default_factory=dict)
@@ -124,15 +103,8 @@ class Tally:
                 self.lost_updates += line.pop("lost_update", False)
             history.add({"kind": "write", "valid_until_ns": None, "shared": is_read, **line})
 
-    def forget(self, worker: Worker, at_ns: int) -> None:
-        """Records that a worker is gone, and holds nothing."""
-        for client in worker.holding:
-            self._count_held(worker, client, at_ns)
-        for name in [name for name, holder in self.holders.items() if holder.client.startswith(f"{worker.name}/")]:
-            del self.holders[name]
-
     def _record(self, worker: Worker, line: Json) -> None:
-        client, name, language = line["client"], lock_in(line), worker.role.language
+        client, language = line["client"], worker.role.language
         if line["kind"] == "acquire":
             worker.asking.pop(client, None)
             line |= _as_asked(line, worker.asked.get(client, {}))
@@ -160,24 +132,14 @@ class Tally:
                 self.by_face[f"{language} {worker.role.face}"] += 1
                 self.by_lane[worker.lane] += 1
                 self.by_shape[worker.asked.get(client, {}).get("shape", ""), language] += 1
-                self.seconds[line["return_ns"] // 10**9, language] += 1
                 self.longest_wait_ns = max(self.longest_wait_ns, line["return_ns"] - line["invoke_ns"])
-                until_ns = line["valid_until_ns"]
-                self.holders[name] = Holder(client, language, line["fence"], line["return_ns"], until_ns)
             case "acquire", False:
                 self.denied[language] += 1
             case "extend", True:
                 self.extended += 1
             case "release" | "lost", _:
                 self.counts[process_of(client)].told += line["kind"] == "lost"
-                self._count_held(worker, client, line["invoke_ns"])
                 worker.holding.pop(client, None)
-                if name in self.holders and self.holders[name].client == client:
-                    del self.holders[name]
-
-    def _count_held(self, worker: Worker, client: str, over_ns: int) -> None:
-        for tick, held_ns in held(worker, client, over_ns):
-            self.held_ns[worker.lane, tick] += held_ns
 
     def _event(self, worker: Worker, line: Json) -> None:
         match line["event"]:
@@ -251,11 +213,6 @@ def names_in(line: Json) -> list[str]:
     return list(line.get("names") or [line["name"]])
 
 
-def lock_in(line: Json) -> str:
-    """The lock that a line is about, as it is shown."""
-    return f"{line['name']} slot {line['slot']}" if "slot" in line else str(line["name"])
-
-
 def _valid_ns(asked: Json) -> int:
     """For how long a lock is valid that was asked for so, with the drift."""
     valid_s: float = asked.get("ttl_s", 0) - asked.get("margin_s", 0)
@@ -272,16 +229,6 @@ def _as_asked(acquire: Json, asked: Json) -> Json:
         least_ns = int(asked["least_s"] * 1e9 * (1 - DRIFT)) - DRIFT_NS
         known["least_until_ns"] = max(0, acquire["valid_until_ns"] - _valid_ns(asked) + least_ns)
     return known
-
-
-def held(worker: Worker, client: str, over_ns: int) -> Iterator[tuple[int, int]]:
-    """The ticks of a hand's hold, and for how long it held the lock in each."""
-    acquire = worker.holding.get(client)
-    if acquire is None or not acquire["ok"]:
-        return
-    from_ns, to_ns = acquire["return_ns"], min(over_ns, worker.valid_until_ns[client])
-    for tick in range(from_ns // TICK_NS, to_ns // TICK_NS + 1):
-        yield tick, max(0, min(to_ns, (tick + 1) * TICK_NS) - max(from_ns, tick * TICK_NS))
 
 
 class EpochHistory:

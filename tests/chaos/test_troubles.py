@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from chaos import cluster, sentinel
+from chaos.cluster import SHARDS, ClusterTroubles
+from chaos.failovers import FailoverTroubles
 from chaos.nodes import CUT_BYTES, KINDS, Nodes, NodeTroubles, node
 from chaos.schedule import Trouble
+from chaos.sentinel import DOWN_AFTER_MS, SentinelTroubles, look_often
 from chaos.troubles import lock_of, locks
 from chaos.ways import UNKNOWN, act
-from support.clock import until
-from support.proxy import NONE, Proxy
+from support.clock import now_ns, until
+from support.proxy import Proxy
+from support.sentinels import Sentinels
 from support.servers import LIMIT_S, Server
+from support.shards import Shards
 
 LONG_MS = 60_000
 
@@ -109,39 +117,12 @@ def told_by(proxy: Proxy, command: bytes) -> bytes:
         return client.recv(1000)
 
 
-def test_a_way_that_hangs_up_says_nothing_and_counts(server: Server) -> None:
-    with Proxy(server) as proxy:
-        act(proxy, "hang-up", 0, NONE)
-        for i in range(3):
-            assert told_by(proxy, b"PING\r\n") == b""
-            assert proxy.accepted == i + 1
-        act(proxy, "heal", 0, NONE)
-        assert told_by(proxy, b"PING\r\n") == b"+PONG\r\n"
-
-
-def test_a_way_that_has_forgotten_its_connections_takes_new_ones(server: Server) -> None:
-    with Proxy(server) as proxy:
-        address = ("127.0.0.1", int(proxy.url.rpartition(":")[2]))
-        with socket.create_connection(address, timeout=LIMIT_S) as client:
-            client.sendall(b"PING\r\n")
-            assert client.recv(1000) == b"+PONG\r\n"
-            act(proxy, "forgotten", 0, NONE)
-            client.sendall(b"PING\r\n")
-            assert told_by(proxy, b"PING\r\n") == b"+PONG\r\n"
-            act(proxy, "heal", 0, NONE)
-            client.sendall(b"PING\r\n")
-            assert told_by(proxy, b"PING\r\n") == b"+PONG\r\n"
-            client.setblocking(False)
-            with pytest.raises(BlockingIOError):
-                client.recv(1000)
-
-
 @pytest.mark.parametrize("number", range(len(UNKNOWN)))
 def test_a_command_that_is_unknown_is_refused_by_name(server: Server, number: int) -> None:
     words = (b"*1\r\n$4\r\nINFO\r\n", b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n")
     tracking = b"*3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n"
     with Proxy(server) as proxy:
-        act(proxy, "unknown command", number / len(UNKNOWN), NONE)
+        act(proxy, "unknown command", number / len(UNKNOWN))
         assert told_by(proxy, (*words, tracking)[number]).lower().startswith(b"-err unknown")
 
 
@@ -167,3 +148,54 @@ def test_who_connects_too_often_to_a_node_that_hangs_up_is_told(made: int, storm
     troubles.begin(trouble)
     troubles.end(trouble)
     assert len(troubles.storms) == storms
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> Iterator[FailoverTroubles]:
+    """Trouble in a cluster, or in a group with sentinels, that is well and has no workers."""
+    names = {"hot": [f"name {i}" for i in range(30)]}
+    with ThreadPoolExecutor(1) as background:
+        if request.param == "cluster":
+            with Shards(SHARDS, replicas=1) as shards:
+                alone: Any = SimpleNamespace(shards=shards, background=background, servers=shards.servers)
+                yield ClusterTroubles(alone, names=names)
+        else:
+            with Sentinels(down_after_ms=DOWN_AFTER_MS) as watched:
+                for each in watched.sentinels:
+                    look_often(each)
+                alone = SimpleNamespace(group=watched, background=background, servers=watched.servers)
+                watched.settled()
+                yield SentinelTroubles(alone, names=names)
+
+
+@pytest.mark.parametrize("group", ["cluster", "sentinel"], indirect=True)
+@pytest.mark.parametrize(
+    "name", ["kill primary", pytest.param("freeze primary", marks=pytest.mark.test_all("a kill does it too"))]
+)
+def test_a_primary_is_replaced_and_excuses_what_it_granted_last(group: FailoverTroubles, name: str) -> None:
+    kinds = cluster.KINDS if isinstance(group, ClusterTroubles) else sentinel.KINDS
+    kind = next(kind for kind in kinds if kind.name == name)
+    trouble, former, lock, from_ns = Trouble(kind, 0, 0, 0), group.primary(0), group.concerned(0)[0], now_ns()
+    former.command("SET", lock, "a:1", "PX", LONG_MS)
+    group.heir(0).await_all_of(former)
+    group.begin(trouble)
+    struck_ns = now_ns()
+    group.end(trouble)
+    (lapse,) = group.lapses(trouble, from_ns)
+    assert group.primary(0) is not former
+    (takeover,) = group.takeovers
+    assert lapse.to_ns
+    assert lapse.divides == (name != "kill primary")
+    if name == "kill primary":
+        assert lapse.to_ns <= struck_ns, "a dead server grants nothing"
+        (quarantine,) = group.quarantines
+        assert quarantine.lost_ns < quarantine.replaced_ns < takeover.at_ns
+        assert quarantine.names == set(lapse.names)
+    else:
+        assert lapse.to_ns > takeover.at_ns, "it may grant until it has noticed"
+    assert set(lapse.names) == set(group.concerned(0))
+    assert lapse.may_lose(lock, struck_ns)
+    assert not lapse.may_lose(lock, from_ns - 1)
+    assert not lapse.may_lose("another name", struck_ns)
+    assert (0, lock.encode(), b"a:1") in group.revived
+    assert list(group.settle()) == [], "it was made here"

@@ -101,9 +101,6 @@ class Troubles(ABC):
             case _:
                 self.heal(trouble, self.server(trouble))
 
-    def finish(self, _trouble: Trouble) -> None:  # noqa: B027 - most troubles begin and end at once
-        """Waits for what a trouble has begun and what cannot be broken off."""
-
     def lapses(self, _trouble: Trouble, _from_ns: int) -> Iterator[Lapse]:
         """What a trouble that has just ended excuses; it began then."""
         yield from ()

@@ -7,10 +7,9 @@ proxies' ports.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,69 +41,44 @@ class Elsewhere:
     socket: Path
 
 
-def act(proxy: Proxy, what: str, amount: float, usual: Faults) -> None:
-    """Begins a trouble of the size `amount`, from 0 to 1; `usual` is what happens to requests anyway."""
-    held_up = {
-        "delay": replace(usual, delay_s=LONGEST_DELAY_S * amount),
-        "far away": replace(usual, delay_s=DISTANCE_S),
-        "black hole": replace(usual, hold=True),
+def act(proxy: Proxy, what: str, amount: float) -> None:
+    """Begins a trouble of the size `amount`, from 0 to 1."""
+    swap = UNKNOWN[min(int(len(UNKNOWN) * amount), len(UNKNOWN) - 1)]
+    both = {
+        "delay": Faults(delay_s=LONGEST_DELAY_S * amount),
+        "far away": Faults(delay_s=DISTANCE_S),
+        "black hole": Faults(hold=True),
         "cut off": LOSE,
-        "cut short": replace(usual, cut_after=round(MOST_BYTES * amount)),
-        "forgotten": usual,
-        "short reads": replace(usual, slices=True),
-        "heal": usual,
-        "refused": usual,
-        "reset": usual,
+        "cut short": Faults(cut_after=round(MOST_BYTES * amount)),
+        "short reads": Faults(slices=True),
+        **dict.fromkeys(("forgotten", "heal", "refused", "reset"), NONE),
     }
-    requests = {
-        "requests lost": LOSE,
-        "replies lost": usual,
-        "hang-up": usual,
-        "unknown command": replace(usual, swap=UNKNOWN[min(int(len(UNKNOWN) * amount), len(UNKNOWN) - 1)]),
+    # Of requests, and of replies. A hang-up comes with the first byte of the first answer.
+    faults = {name: (each, each) for name, each in both.items()} | {
+        "requests lost": (LOSE, NONE),
+        "replies lost": (NONE, LOSE),
+        "hang-up": (NONE, Faults(cut_after=0)),
+        "unknown command": (Faults(swap=swap), NONE),
     }
-    # This comes with the first byte of the first answer.
-    replies = {"requests lost": usual, "replies lost": LOSE, "hang-up": replace(usual, cut_after=0)}
+    requests, replies = faults[what]
     proxy.refuse(what == "refused")
-    proxy.requests((held_up | requests)[what])
-    proxy.replies((held_up | {"unknown command": usual} | replies)[what])
+    proxy.requests(requests)
+    proxy.replies(replies)
     if what in ANEW:
         proxy.reset()
     if what == "forgotten":
         proxy.forget()
 
 
-ALTERED = {
-    "overlooked": (b"ours, 'NX', 'PX', ttl)", b"ours, 'PX', ttl      )"),
-    "undeleted": (b"redis.call('DEL', keys[1])", b"redis.call('GET', keys[1])"),
-    "unextended": (b"< tonumber(ARGV[2]) then redis.call('PEXPIRE'", b"> tonumber(ARGV[2]) then redis.call('PEXPIRE'"),
-    "takes free": (b"if value then\n    local foreign", b"if false then\n    local foreign"),
-    "first floor": (b"2 * locks do\n  local last", b"1 + locks do\n  local last"),
-    "first released": (b"redis.call('DEL', KEYS[i])", b"redis.call('DEL', KEYS[1])"),
-    "slot kept": (b"  call('DEL', KEYS[1])", b"  call('GET', KEYS[1])"),
-    "leaves for all": (b"if rest then\n  call(", b"if nil  then\n  call("),
-    "shortest end": (b"math.max(last, ends) - now", b"math.min(last, ends) - now"),
-    "not at least": (b"if rest > 0 then\n  if kept", b"if rest < 0 then\n  if kept"),
-}
-"""Replacements in the text of scripts on their way, of the same length. Nodes then know the scripts by other hashes, so
-their texts are sent every time."""
-
-
 def main() -> None:
-    """Passes on traffic until the end of input."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fault", choices=list(ALTERED))
-    parser.add_argument("sockets", nargs="+", type=Path, help="of the servers")
-    args = parser.parse_args()
+    """Passes on traffic to the servers' sockets until the end of input."""
     uvloop.install()
-    usual = Faults(swap=ALTERED[args.fault]) if args.fault else NONE
-    with Network([Elsewhere(socket) for socket in args.sockets], forget=True) as network:
-        for proxy in network.proxies:
-            proxy.requests(usual)
+    with Network([Elsewhere(Path(socket)) for socket in sys.argv[1:]], forget=True) as network:
         print(json.dumps([urlsplit(url).port for url in network.urls]), flush=True)
         for line in sys.stdin:
             order: dict[str, Any] = json.loads(line)
             for node in order["nodes"]:
-                act(network.proxies[node], order["do"], order["amount"], usual)
+                act(network.proxies[node], order["do"], order["amount"])
             print(sum(network.proxies[node].accepted for node in order["nodes"]), flush=True)
 
 
