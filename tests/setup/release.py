@@ -26,9 +26,6 @@ PUBLISHED = [
 ]
 """What leaves the repository, with links back to it."""
 
-SOURCES = {".rs", ".py", ".pyi", ".ts", ".mjs", ".toml", ".json", ".lua", ".yml", ".yaml"}
-"""What notes may name things from."""
-
 Edits = dict[Path, str]
 
 
@@ -96,9 +93,6 @@ def _refusals(root: Path, version: str, *, signs: bool) -> Iterator[str]:
     notes = section(root, version)
     if not notes.strip():
         yield f"CHANGELOG.md has no section `## [{version}]`, or it is empty"
-    known = _words(root)
-    for name in sorted({name for code in _code(notes) for name in _names(code) if name not in known}):
-        yield f"the notes name `{name}`, which stands nowhere in the sources"
     for target in sorted(set(re.findall(r"\]\((?![a-z]+:)([^)#\s]+)", notes))):
         if not (root / target).exists():
             yield f"the notes link to {target}, which does not exist"
@@ -116,26 +110,6 @@ def section(root: Path, version: str) -> str:
     text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     found = re.search(rf"^## \[{re.escape(version)}\].*\n((?:(?!## |\[[^\]]+\]: ).*\n?)*)", text, re.MULTILINE)
     return found[1] if found else ""
-
-
-def _code(notes: str) -> list[str]:
-    return re.findall(r"`([^`]+)`", notes)
-
-
-def _names(code: str) -> list[str]:
-    """The words of code that somebody has given: numbers and the letters of a placeholder are none."""
-    return [word for word in re.findall(r"[A-Za-z_]\w*", code) if len(word) > len("foo")]
-
-
-def _words(root: Path) -> set[str]:
-    """Every word of every source, its comments included, but not of pages and of the changelog itself."""
-    found: set[str] = set()
-    for name in _git(root, "ls-files").split("\n"):
-        file = root / name
-        if file.suffix in SOURCES or name == "Makefile":
-            found |= set(re.findall(r"[A-Za-z_]\w*", file.read_text(encoding="utf-8")))
-        found |= set(re.findall(r"\w+", name))
-    return found
 
 
 # --- What a release changes ---

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-from setup.outcomes import FAILED, PASSED, SKIPPED, shuffled
-
-ROOT = Path(__file__).resolve().parents[2]
+from setup.stress import FAILED, PASSED, ROOT, SKIPPED
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,7 +22,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
     """Puts the tests that are left into the order of the seed. Which are left depends on the order before."""
     yield
-    items[:] = shuffled(sorted(items, key=lambda item: item.nodeid), config.getoption("--order-seed"))
+    items.sort(key=lambda item: item.nodeid)
+    random.Random(config.getoption("--order-seed")).shuffle(items)
 
 
 def pytest_configure(config: pytest.Config) -> None:
