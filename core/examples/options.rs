@@ -1,4 +1,4 @@
-//! The examples of docs/options.md, which `python tests setup.options_page` writes.
+//! The examples of docs/options.md.
 
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
-"""The example of each option stands on its page, and runs. Those in Rust are an example of the crate."""
+"""Each option has its section on the page, and its examples run. Those in Rust are an example of the crate."""
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +14,28 @@ import pytest
 import redlock
 
 from examples.program import NODE_PACKAGES, link_packages
-from setup.options_page import (
-    ELECTION,
-    NAME,
-    NAMES,
-    PAGE,
-    PROGRAM,
-    READERS,
-    SEMAPHORE,
-    SETNX,
-    SHAPES,
-    USES,
-    Use,
-    node,
-    program,
-    python,
-    written,
-)
+from support.process import TESTS
 from support.tls import CA, CLIENT, CLIENT_KEY
+
+PAGE = (TESTS.parent / "core" / "docs" / "options.md").read_text(encoding="utf-8")
+PROGRAM = (TESTS.parent / "core" / "examples" / "options.rs").read_text(encoding="utf-8")
+
+ROWS = dict(re.findall(r"^\| `(\w+)` \| (.+) \| .+ \|$", PAGE, re.M))
+"""The defaults in the table, by option."""
+
+SECTIONS = {
+    name: (default, takers, *examples)
+    for name, default, takers, *examples in re.findall(
+        r"^### `(\w+)`\n\nDefault: (.+?)\. ((?:Every|Only).+?\.)\n\n.+?\n\n"
+        r"```python\n(.+?)\n```\n\n```js\n(.+?)\n```\n\n```rust\n(.+?)\n```$",
+        PAGE,
+        re.M | re.S,
+    )
+}
+"""The default, who takes it, and the examples in Python, Node and Rust of each option."""
+
+CLIENT_ONLY = "Only a client takes it."
+SETNX = 'a lock with `protocol="setnx"`'
 
 
 @pytest.fixture
@@ -43,44 +47,51 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_page_and_program_are_those_of_today() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert page == written(page), "run: python tests setup.options_page"
-    assert list(USES) == re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", page, re.M), (
-        "each option of the table has a row in USES"
-    )
-    assert PROGRAM.read_text(encoding="utf-8") == program(), "run: python tests setup.options_page"
+def test_each_option_of_the_table_has_its_section_and_an_example_in_rust() -> None:
+    defaults = {name: default.removeprefix("none: ") for name, default in ROWS.items()}
+    assert {name: default for name, (default, *_) in SECTIONS.items()} == defaults
+    assert set(re.findall(r"let _ = (.+);", PROGRAM)) == {rust for *_, rust in SECTIONS.values()}
 
 
-@pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_in_python(use: Use, files: Path) -> None:
-    eval(python(use), {"redlock": redlock})
+@pytest.mark.parametrize("name", SECTIONS)
+def test_in_python(name: str, files: Path) -> None:
+    eval(SECTIONS[name][2], {"redlock": redlock})
 
 
 def test_in_node(files: Path) -> None:
     link_packages(files, NODE_PACKAGES)
-    code = ['import { lock, Redlock } from "redlock-rs";', *(f"{node(use)};" for use in USES.values())]
+    code = ['import { lock, Redlock } from "redlock-rs";', *(f"{node};" for *_, node, _ in SECTIONS.values())]
     (files / "options.mjs").write_text("\n".join(code))
     subprocess.run(["node", "options.mjs"], check=True, timeout=30)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_who_takes_it(shape: str) -> None:
+def test_who_takes_it() -> None:
     """What the page says of a kind of lock is what this kind refuses."""
     client = redlock.Redlock("memory://options")
     made: dict[str, Callable[[dict[str, Any]], object]] = {
-        NAME: lambda options: client.lock("report", **options),
-        SEMAPHORE: lambda options: client.semaphore("report", 2, **options),
-        NAMES: lambda options: client.lock_all(["report", "index"], **options),
-        READERS: lambda options: client.lock("report", shared=True, **options),
-        ELECTION: lambda options: client.election("report", **options),
+        "a lock of one name": lambda options: client.lock("report", **options),
+        "a semaphore": lambda options: client.semaphore("report", 2, **options),
+        "a lock of several names": lambda options: client.lock_all(["report", "index"], **options),
+        "a lock for readers": lambda options: client.lock("report", shared=True, **options),
+        "an election": lambda options: client.election("report", **options),
         SETNX: lambda options: client.lock("report", **{"protocol": "setnx"} | options),
     }
-    refused = set()
-    for name, use in USES.items():
-        value = use.values[name]
-        try:
-            made[shape]({name: value.total_seconds() if isinstance(value, timedelta) else value})
-        except redlock.LockInvalidArgument:
-            refused.add(name)
-    assert refused == {name for name, use in USES.items() if shape in use.refused}
+    for name, (_, takers, python, *_) in SECTIONS.items():
+        example = ast.parse(python, mode="eval").body
+        assert isinstance(example, ast.Call)
+        (value,) = (ast.literal_eval(each.value) for each in example.keywords if each.arg == name)
+        taken = []
+        for shape, make in made.items():
+            try:
+                make({name: value})
+                taken.append(shape)
+            except redlock.LockInvalidArgument:
+                pass
+        refused = [shape for shape in made if shape not in taken]
+        if not taken:
+            said = CLIENT_ONLY
+        elif len(refused) > len(taken):
+            said = f"Only {' or '.join(shape for shape in taken if shape != SETNX)} takes it."
+        else:
+            said = f"Every lock takes it{', except ' if refused else ''}{' and '.join(refused)}."
+        assert takers == said, name
