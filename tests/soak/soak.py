@@ -92,26 +92,15 @@ def cases(work: str, shapes: Sequence[str] = SHAPES, faces: Sequence[str] = tupl
     ]
 
 
-class Programs:
-    """Starts workers and servers."""
-
-    def __init__(self, worker_dir: Path | None, server: Path | None) -> None:
-        target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
-        self._rust = (worker_dir or target / "debug") / "redlock-driver"
-        self._server = server
-
-    def nodes(self, n: int) -> Cluster:
-        """New servers."""
-        return Cluster(n, program=self._server)
-
-    def worker(self, face: str, work: str, nodes: Cluster, *, shape: str = "one") -> Worker:
-        """A new process that does `work` on this face, with locks of this shape."""
-        command = {
-            "rust": [str(self._rust)],
-            "python": python("conformance.drivers.python_driver", "-W", "default"),
-            "node": ["node", "--expose-gc", str(DRIVERS / "node_driver.mjs")],
-        }[FACES[face].language]
-        return Worker([*command, "--face", face], nodes, FACES[face], work, shape)
+def started_worker(face: str, work: str, nodes: Cluster, *, shape: str = "one") -> Worker:
+    """A new process that does `work` on this face, with locks of this shape."""
+    target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+    command = {
+        "rust": [str(target / "debug" / "redlock-driver")],
+        "python": python("conformance.drivers.python_driver", "-W", "default"),
+        "node": ["node", "--expose-gc", str(DRIVERS / "node_driver.mjs")],
+    }[FACES[face].language]
+    return Worker([*command, "--face", face], nodes, FACES[face], work, shape)
 
 
 class Worker:

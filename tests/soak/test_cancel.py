@@ -9,7 +9,7 @@ from typing import Self
 
 import pytest
 
-from soak.soak import Programs, cases, empties, lock_keys
+from soak.soak import cases, empties, lock_keys, started_worker
 from support.servers import Cluster
 
 SHORT = 0.1
@@ -65,9 +65,7 @@ class Freezing:
     ],
 )
 @pytest.mark.parametrize(("work", "shape", "face"), cases("cancel", faces=list(CANCELS)))
-def test_cancelled_calls_leave_no_key(
-    programs: Programs, pytestconfig: pytest.Config, work: str, shape: str, face: str, n: int
-) -> None:
+def test_cancelled_calls_leave_no_key(pytestconfig: pytest.Config, work: str, shape: str, face: str, n: int) -> None:
     """Once the servers answer, they have no keys of locks: cancelled locks are released, and not left to expire."""
     count = int(CANCELS[face] * (pytestconfig.getoption("--scale") or SHORT))
     happened: Counter[str] = Counter()
@@ -79,7 +77,7 @@ def test_cancelled_calls_leave_no_key(
 
     while not is_enough():
         seed = happened["cancelled"]
-        with programs.nodes(n) as nodes, programs.worker(face, work, nodes, shape=shape) as worker:
+        with Cluster(n) as nodes, started_worker(face, work, nodes, shape=shape) as worker:
             worker.turns.dice.seed(seed)
             with Freezing(nodes, seed):
                 left = count - happened["cancelled"]

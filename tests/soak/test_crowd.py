@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from soak.soak import RUNTIME_DESCRIPTORS, Programs, falls, told
+from soak.soak import RUNTIME_DESCRIPTORS, falls, started_worker, told
+from support.servers import Cluster
 
 NODES = 5
 
@@ -33,9 +34,9 @@ for what is logged."""
 
 @pytest.mark.test_all("it waits for longer than connections may be idle")
 @pytest.mark.parametrize("face", ["rust-blocking", "python"])
-def test_a_crowd_gives_back_what_it_took(programs: Programs, face: str) -> None:
+def test_a_crowd_gives_back_what_it_took(face: str) -> None:
     """During the rush no more than `max_connections` and the background's, afterwards one runtime is left."""
-    with programs.nodes(NODES) as nodes, programs.worker(face, "crowd", nodes) as worker:
+    with Cluster(NODES) as nodes, started_worker(face, "crowd", nodes) as worker:
 
         def counts() -> dict[str, int]:
             return {"connections": told(nodes, "connected_clients"), "descriptors": worker.descriptors()}

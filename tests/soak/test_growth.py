@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conformance.driver import FACES
-from soak.soak import LIVE_ALLOWED, NAMED, Growth, Programs, cases
+from soak.soak import LIVE_ALLOWED, NAMED, Growth, cases, started_worker
+from support.servers import Cluster
 
 SHORT = 0.001
 
@@ -38,12 +39,12 @@ CASES = [
 
 
 @pytest.mark.parametrize(("work", "shape", "face"), CASES)
-def test_nothing_grows(programs: Programs, pytestconfig: pytest.Config, work: str, shape: str, face: str) -> None:
+def test_nothing_grows(pytestconfig: pytest.Config, work: str, shape: str, face: str) -> None:
     """Repeated actions leave nothing behind."""
     scale = pytestconfig.getoption("--scale") or SHORT
     least = LEAST[work] // (1 if pytestconfig.getoption("--all") else 2)
     count = max(least, int(TURNS[work] * scale / (1 if shape == "one" else 10)))
-    with programs.nodes(NODES[work]) as nodes, programs.worker(face, work, nodes, shape=shape) as worker:
+    with Cluster(NODES[work]) as nodes, started_worker(face, work, nodes, shape=shape) as worker:
         growth = Growth(worker, nodes, LIVE_ALLOWED[FACES[face].language], names=lambda _: NAMED[shape])
         if work in ("names", "drop"):
             growth.names = lambda turns: turns * NAMED[shape]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from soak.soak import Programs, cases, falls, told
+from soak.soak import cases, falls, started_worker, told
 from soak.turns import WRITES
 from support.servers import Cluster
 
@@ -65,13 +65,11 @@ end
 
 
 @pytest.mark.parametrize(("work", "shape", "face"), cases("denied", shapes=list(KEYS)))
-def test_servers_remember_nothing(
-    programs: Programs, pytestconfig: pytest.Config, work: str, shape: str, face: str
-) -> None:
+def test_servers_remember_nothing(pytestconfig: pytest.Config, work: str, shape: str, face: str) -> None:
     """The number of names does not matter."""
     names = max(LEAST, int(NAMES * (pytestconfig.getoption("--scale") or SHORT)))
     turns = -(-names // BATCHES // DENIED)
-    with programs.nodes(1) as nodes, programs.worker(face, work, nodes, shape=shape) as worker:
+    with Cluster(1) as nodes, started_worker(face, work, nodes, shape=shape) as worker:
         done, waited = 0, 0
         for _ in range(BATCHES):
             nodes[0].command("EVAL", OTHERS_TAKE, 0, DENIED, done, done + turns, shape, *KEYS[shape])

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from conformance.driver import Face
@@ -33,9 +32,6 @@ MOMENT_MS = 20
 
 WANTED = 3
 """How many names the tasks that cancel compete for."""
-
-LEAKED = 8
-"""How many connections a planted fault leaks at a time: more than may come late."""
 
 CLOSE_MS = 10_000
 """The longest that closing a client takes."""
@@ -238,17 +234,6 @@ class Turns:
             await asyncio.sleep(MOMENT_MS / 1000 * self.dice.random())
 
     async def _leak(self) -> None:
-        """Leaves something behind, as a planted fault."""
-        match self.leak:
-            case "keys":
-                lock = await self._lock(self._own, [f"leaked-{self.done}"], PERMITS, shared=False)
-                await self.library.call("acquire", lock=lock)
-            case "memory":
-                await asyncio.gather(*(self._lock(self._own, ["leaked"], 1, shared=False) for _ in range(self.done)))
-            case "descriptors":
-                # Clients of one address share their connections, so the server gets others.
-                for number in range(LEAKED):
-                    nodes = [f"{self.nodes[0]}.{self.done}.{number}"]
-                    Path(nodes[0].removeprefix("unix://")).symlink_to(self.nodes[0].removeprefix("unix://"))
-                    client = (await self.library.call("client", nodes=nodes, options=OPTIONS))["handle"]
-                    await self._turn(client, 0, self.done)
+        """Leaves objects behind, as a planted fault."""
+        if self.leak == "memory":
+            await asyncio.gather(*(self._lock(self._own, ["leaked"], 1, shared=False) for _ in range(self.done)))
