@@ -50,23 +50,19 @@ class Role:
 
     language: str
     face: str
-
-    @property
-    def driver_face(self) -> str:
-        """The face of the driver that plays it."""
-        faces = {"Rust async": "rust", "Rust blocking": "rust-blocking", "Python sync": "python"}
-        return faces.get(f"{self.language} {self.face}") or ("asyncio" if self.language == "Python" else "node")
+    driver_face: str
+    """The face of the driver that plays it."""
 
 
 ROLES = (
-    Role("Rust", "async"),
-    Role("Rust", "blocking"),
-    Role("Python", "sync"),
-    Role("Python", "asyncio"),
-    Role("Node", "async"),
-    Role("Rust", "async"),
-    Role("Python", "sync"),
-    Role("Node", "async"),
+    Role("Rust", "async", "rust"),
+    Role("Rust", "blocking", "rust-blocking"),
+    Role("Python", "sync", "python"),
+    Role("Python", "asyncio", "asyncio"),
+    Role("Node", "async", "node"),
+    Role("Rust", "async", "rust"),
+    Role("Python", "sync", "python"),
+    Role("Node", "async", "node"),
 )
 assert len(ROLES) == CREW
 

@@ -132,11 +132,6 @@ def plain(name: str, ttl_s: float, **options: Any) -> Asked:
     return Asked("one", "brief", [name], {"ttl": ttl_s, **options})
 
 
-def mass(name: str) -> Asked:
-    """One of very many locks."""
-    return plain(name, LEASE_S, timeout=PATIENCE_S)
-
-
 def draw(dice: random.Random, epoch: Epoch, ttl_s: float, *, cancels: bool) -> Asked:
     """What a hand asks for next."""
     shape, way = (dice.choices(list(often), list(often.values()))[0] for often in (epoch.shapes, epoch.ways))

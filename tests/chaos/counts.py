@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 Metrics = dict[str, list[tuple[dict[str, str], float]]]
 """The labels and the number of each point, by name. The number of a histogram is its count."""
@@ -27,34 +26,9 @@ class Counts:
     """Elections that were stopped in a campaign, perhaps right after it was won."""
 
 
-@dataclass(frozen=True)
-class Heard:
-    """An event that a process logged."""
-
-    lane: str
-    at_ns: int
-    logger: str
-    level: str
-    code: str
-    text: str
-
-    @classmethod
-    def of(cls, lane: str, line: dict[str, Any]) -> Heard:
-        """The event in a line of a journal."""
-        return cls(lane, **{name: value for name, value in line.items() if name != "event"})
-
-    @property
-    def is_warning(self) -> bool:
-        """Whether it is at least a warning."""
-        return self.level in ("warn", "error")
-
-    def __str__(self) -> str:
-        return f"{self.level} {self.logger} {self.code}: {self.text}"
-
-
 def process_of(client: str) -> str:
-    """The process in which a hand is: that of its worker, or a forked child."""
-    return client if "/child-" in client else client.partition("/")[0]
+    """The process in which a hand is."""
+    return client.partition("/")[0]
 
 
 def total(metrics: Metrics, name: str, **labels: str) -> float:
@@ -76,7 +50,7 @@ def differences(process: str, counts: Counts, metrics: Metrics) -> Iterator[str]
         "losses": (lost, counts.lost, counts.lost + counts.resigned),
         "holds that ended by a loss": (ended_lost, lost, lost),
     }
-    if "/child-" not in process and not total(metrics, "redlock_events_dropped_total"):
+    if not total(metrics, "redlock_events_dropped_total"):
         # A loss that the release finds is not logged. A release that fails does not say whether it found the loss.
         known["losses in the log"] = (counts.logged, counts.told, lost)
     for what, (counted, least, most) in known.items():

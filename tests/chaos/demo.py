@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.console import Console
 
 from chaos.arena import ROLES, Worker
-from chaos.counts import Heard
 from chaos.nodes import KINDS, NODES
 from chaos.run import SERVED_S, Run
 from chaos.schedule import TTL_S, Epoch, Kind, Trouble
@@ -70,20 +69,11 @@ SHOWN = (
     "frozen or killed, and no two acquisitions have fences out of order. A holder that was frozen beyond its ttl "
     "writes all the same, and the store refuses that because it has seen a larger fence."
 )
-NOT_SHOWN = (
-    "What several machines would add (clocks that jump, networks that split), and more than two nodes of five in "
-    "trouble at once. A run like this can find a mistake; it cannot prove that there is none."
-)
 
 
 @dataclass(eq=False)
 class Demo(Run):
     """The run of the demo, on independent servers."""
-
-    _noted: set[tuple[Trouble, str, str]] = field(default_factory=set)
-    """The troubles of which a language has logged an event."""
-    _read: int = 0
-    """How many events were read."""
 
     title: ClassVar[str] = f"one lock on {PLACE}"
     shapes: ClassVar[Mapping[str, int]] = {"one": 1}
@@ -120,31 +110,8 @@ class Demo(Run):
         console.print(f"{workers}\n", highlight=False)
 
     def remarks(self) -> dict[str, str]:
-        """What the run shows, and what it does not."""
-        said = {"shown": SHOWN, "not shown": NOT_SHOWN}
-        # A slow machine alone can cause them.
-        unavailable = "\n".join(text for text in self.tally.said if ": unavailable: " in text)
-        return said | ({"allowed": unavailable} if unavailable else {})
-
-    def _listen(self) -> None:
-        """Hears, and notes what each language logs about the last trouble that had begun by then, once."""
-        super()._listen()
-        new, self._read = self.tally.heard[self._read :], len(self.tally.heard)
-        for heard in new:
-            self._note_log(heard)
-
-    def _note_log(self, heard: Heard) -> None:
-        """Notes an event, unless its language has already logged the same about this trouble."""
-        began = {from_ns: trouble for trouble, from_ns in self.active.items()}
-        began |= {done.from_ns: done.trouble for done in self.done}
-        from_ns = max((at_ns for at_ns in began if at_ns <= heard.at_ns), default=None)
-        role = self.lanes[heard.lane]
-        if from_ns is None or role is None or not heard.is_warning:
-            return
-        what = began[from_ns], role.language, heard.code
-        if what not in self._noted:
-            self._noted.add(what)
-            self.note(heard.at_ns, f"{self.named(heard.lane)} logs {heard}")
+        """What the run shows."""
+        return {"shown": SHOWN}
 
     def _strike(self, trouble: Trouble, slot: int) -> None:
         """Makes trouble while a worker holds the lock for long. One that is frozen does not look before it writes."""

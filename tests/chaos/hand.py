@@ -6,8 +6,6 @@ together with this one. Neither of them judges. Standard input has orders, one o
 - `epoch`: use these names from now on, one lock at a time for each hand, in shapes and ways of the given frequency;
 - `rest`: finish the present work, and report when every hand has;
 - `prove`: acquire this name, which all workers get at once, and report it;
-- `mass`: acquire very many locks at once, and drop or cancel all of them together (only where calls are cancelled);
-- `fork`: let a child use the lock while the parent holds some (only in Python);
 - the end of input: end.
 
 The shapes of a lock:
@@ -39,7 +37,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import json
 import random
 import socket
@@ -51,16 +48,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chaos.asked import BREATH_S, BUSY_S, CANCEL_S, LOOK_S, PATIENCE_S, SHORT_S, Asked, Epoch, draw, mass, plain
+from chaos.asked import BREATH_S, BUSY_S, CANCEL_S, LOOK_S, PATIENCE_S, SHORT_S, Asked, Epoch, draw, plain
 from chaos.journal import Journal
 from conformance.driver import FACES
-from conformance.library import LINE_LIMIT, Library, Refused, started
+from conformance.library import Library, Refused, started
 from support.clock import now_ns
 
 Json = dict[str, Any]
-
-MASS_S = 1.0
-"""The time within which very many acquires are cancelled."""
 
 RENEWED_NS = 50_000_000
 """By how much more must remain than before, so that a renewal is worth a line."""
@@ -78,9 +72,6 @@ OFFERED_S = 0.5
 
 TAKES = 0.1
 """How often a hand looks whether one is offered."""
-
-CHILD_LIMIT_S = 30.0
-"""A forked child that takes longer hangs."""
 
 HEAR_S = 0.25
 """How often the driver is asked what the library has logged."""
@@ -151,7 +142,6 @@ class Worker:
         """The last fence of each name, for a planted fault."""
         self.hands: list[Hand] = []
         self.library: Library
-        self._children = itertools.count(1)
         self._parked = 0
 
     async def play(self) -> int:
@@ -200,10 +190,6 @@ class Worker:
                 self.park(0)
             case "prove":
                 self.hands[0].proof = order["name"]
-            case "mass":
-                self._task = asyncio.create_task(self.take_mass(order["pool"]))
-            case "fork":
-                self._task = asyncio.create_task(self.fork(order["pool"]))
             case "end":
                 self.epoch, self.over = None, True
 
@@ -219,78 +205,10 @@ class Worker:
             is_last = self.over
             for event in (await self.library.call("events"))["events"]:
                 if event["level"] in ("info", "warn", "error"):
-                    told = {"logger": f"redlock.{event['topic']}", "level": event["level"], "text": event["message"]}
-                    self.journal.say("heard", at_ns=now_ns(), code=event["code"], **told)
+                    self.journal.say("heard", code=event["code"], text=event["message"])
             if is_last:
                 return
             await asyncio.sleep(HEAR_S)
-
-    async def take_mass(self, pool: str) -> None:
-        """Acquires every name at once, and a moment later cancels what waits and releases what it has."""
-        # The worker does not rest before this has ended.
-        self.park(-1)
-        try:
-            await self._take_all(self.epoch.names[pool] if self.epoch else [])
-        except Exception as error:
-            self.trouble(self.name, error)
-        self.park(+1)
-
-    async def _take_all(self, names: list[str]) -> None:
-        client, library = self.hands[0].redlock, self.library
-        asked = [mass(name) for name in names]
-        made = await asyncio.gather(*(library.call(client=client, **each.request) for each in asked))
-        locks = [each["handle"] for each in made]
-        asked_ns = now_ns()
-        for each in asked:
-            self.journal.say("asking", client=f"{self.name}/{each.name}", at_ns=asked_ns, **each.asking)
-        calls = [library.start("acquire", lock=lock) for lock in locks]
-        await asyncio.sleep(MASS_S * random.Random(asked_ns).random())
-        await asyncio.gather(*(library.call("cancel", call=number) for number, _ in calls))
-        ended = await asyncio.gather(*(answer for _, answer in calls), return_exceptions=True)
-        # Locks that were acquired by then are released together.
-        pairs = zip(locks, ended, strict=True)
-        acquired = [lock for lock, won in pairs if isinstance(won, dict) and won.get("acquired")]
-        releases = (library.call("release", lock=lock) for lock in acquired)
-        released = await asyncio.gather(*releases, return_exceptions=True)
-        lost = sum(isinstance(result, Refused) and result.code == "lost" for result in released)
-        self.journal.say("mass", acquired=len(acquired), lost=lost)
-        for each in asked:
-            self.journal.record(f"{self.name}/{each.name}", each.name, "acquire", (asked_ns, now_ns()), ok=False)
-        await asyncio.gather(*map(library.forget, locks))
-
-    async def fork(self, pool: str) -> None:
-        """A child of the driver finds that it holds nothing, and acquires again; the parent continues."""
-        if self.epoch is None:
-            return
-        name, client = self.epoch.names[pool][0], f"{self.name}/child-{next(self._children)}"
-        try:
-            async with asyncio.timeout(CHILD_LIMIT_S):
-                await self._child(name, client)
-        except TimeoutError:
-            self.journal.say("trouble", message=f"{self.name}: a forked child hangs")
-        except Exception as error:
-            self.trouble(client, error)
-        else:
-            self.journal.say("forked")
-
-    async def _child(self, name: str, client: str) -> None:
-        path = self.args.journal.with_suffix(f".{client.rpartition('-')[2]}.sock")
-        arrived: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        server = await asyncio.start_unix_server(lambda *streams: arrived.set_result(streams), path, limit=LINE_LIMIT)
-        forked = self.library.start("fork", path=str(path))[1]
-        child = Library(*await arrived)
-        server.close()
-        if (await child.hello)["held"]:
-            raise AssertionError("holds a lock of its parent")
-        hand = Hand(self, client, child, await self.client(child, client))
-        await hand.use(plain(name, self.args.ttl, timeout=PATIENCE_S))
-        await self.tell_stats(client, child)
-        child.end()
-        await forked
-
-    def trouble(self, client: str, error: Exception) -> None:
-        """Records what must not happen."""
-        self.journal.say("trouble", message=f"{client}: {error!r}")
 
 
 class Hold:
@@ -457,7 +375,7 @@ class Hand:
 
     def made(self, asked: Asked) -> Asked:
         """What is really asked for, which is the same without a planted fault."""
-        if self.worker.args.fault == "own election" and asked.shape == "term":
+        if self.worker.args.fault == "own lock" and asked.shape in ("one", "term"):
             return replace(asked, names=[asked.name + self.worker.name])
         return asked
 

@@ -19,7 +19,7 @@ class Planted:
 
 
 PLANTED = {
-    "own election": Planted("each process has an election of its own", ("exclusion", "fences"), "Node", "async"),
+    "own lock": Planted("each process has a lock of its own", ("exclusion", "fences"), "Node", "async"),
     # Others wait for the ttl of a key that stays, or it is seen where nobody waits.
     "unreleased": Planted(
         "leaving a block releases nothing", ("keys gone", "served", "calls come back"), "Python", "sync"

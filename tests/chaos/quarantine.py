@@ -28,10 +28,7 @@ class Quarantine:
     """Before this, no client could see that the new one has taken its place."""
 
     def broken_in(self, history: Path) -> Iterator[str]:
-        """What a history has of acquisitions in the meantime, by processes that had used the former primary.
-
-        A forked child is another process, which has not used anything yet.
-        """
+        """What a history has of acquisitions in the meantime, by processes that had used the former primary."""
         won = [
             record
             for record in map(json.loads, history.read_text(encoding="utf-8").splitlines())

@@ -21,12 +21,6 @@ VIEWS = 3
 CREW = 8
 """How many worker processes there are."""
 
-FORKING = (2, 3, 6)
-"""The workers that can fork."""
-
-MASSIVE = (3,)
-"""The workers that can acquire very many locks at once."""
-
 EPOCH_S = 9.0
 """How long an epoch has trouble; healing and judging come on top."""
 
@@ -62,8 +56,6 @@ class Kind:
 WORKER_KINDS = (
     Kind("worker stopped", "worker", (0.5, 3.0)),
     Kind("worker killed", "worker", (0.2, 1.0)),
-    Kind("worker forked", "worker", (0.0, 0.0)),
-    Kind("mass", "worker", (0.0, 0.0)),
 )
 """The kinds of trouble that workers have in every arena."""
 
@@ -106,9 +98,6 @@ class Trouble:
     def lane(self) -> str:
         """The lane in which it is shown: the way from a view to a node belongs to the view."""
         return self.subject.partition(" to ")[0]
-
-    def __str__(self) -> str:
-        return f"{self.at_s:5.2f} s {self.lasts_s:4.2f} s  {self.kind.name:<17} {self.subject}"
 
 
 @dataclass(frozen=True)
@@ -213,7 +202,7 @@ def _place(plan: Plan, dice: random.Random, kind: Kind, placed: list[Trouble]) -
         at_s = dice.uniform(CALM_S, EPOCH_S - lasts_s)
         where = dice.randrange(plan.places)
         if kind.subject == "worker":
-            where = dice.choice({"worker forked": FORKING, "mass": MASSIVE}.get(kind.name, range(CREW)))
+            where = dice.randrange(CREW)
         view = dice.randrange(VIEWS)
         amount = dice.uniform(*kind.amount)
         trouble = Trouble(kind, round(at_s, 3), round(lasts_s, 3), where, view, round(amount, 3))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.arena import HANDS, PASSWORD, Journal, Worker
-from chaos.counts import Counts, Heard, Metrics, process_of
+from chaos.counts import Counts, Metrics, process_of
 
 LANGUAGES = {"Rust": "#c2571a", "Python": "#2f6fb0", "Node": "#2e9c5b"}
 """In the order in which they are shown, with their colours."""
@@ -22,9 +22,6 @@ ASKED_TWICE = "held by another when it was asked again"
 
 DRIFT, DRIFT_NS = 0.01, 2_000_000
 """The share of a time by which clocks may differ, and what comes on top."""
-
-COMPLAINTS = 50
-"""How many messages of errors are kept."""
 
 Json = dict[str, Any]
 
@@ -58,21 +55,16 @@ class Tally:
     attached: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Holds that were handed over, by the language of the hand that attached them, and what came of them."""
     extended: int = 0
-    forked: int = 0
     accepted: int = 0
     refused: int = 0
     lost_updates: int = 0
     longest_wait_ns: int = 0
-    said: list[str] = field(default_factory=list)
-    """Some messages of errors."""
     troubles: list[str] = field(default_factory=list)
     """Problems that make a run fail, whatever the checker says."""
     counts: defaultdict[str, Counts] = field(default_factory=lambda: defaultdict(Counts))
     """By process."""
     metrics: dict[str, Metrics] = field(default_factory=dict)
     """What processes counted themselves, as they told it at their end."""
-    heard: list[Heard] = field(default_factory=list)
-    """What the workers have logged."""
     _losers: set[str] = field(default_factory=set)
     """The hands whose present or last hold is known to be lost."""
 
@@ -154,10 +146,6 @@ class Tally:
                 worker.resting = True
             case "served":
                 worker.served = True
-            case "forked":
-                self.forked += 1
-            case "trouble":
-                self.troubles.append(line["message"])
             case "error":
                 self._error(worker, line)
             case event:
@@ -167,10 +155,11 @@ class Tally:
         """What a process tells of itself."""
         match event:
             case "heard":
-                self._hear(Heard.of(worker.lane, line), self.counts[worker.name])
-            case "mass" | "attached":
-                if event == "attached":
-                    self.attached[worker.role.language, line["code"] or "released"] += 1
+                self.counts[worker.name].logged += line["code"] == "lock_lost"
+                if PASSWORD in str(line):
+                    self.troubles.append(f"{worker.name} logs a password: {line['code']}")
+            case "attached":
+                self.attached[worker.role.language, line["code"] or "released"] += 1
                 self.counts[worker.name].acquired += line["acquired"]
                 self.counts[worker.name].lost += line["lost"]
             case "resigned":
@@ -196,16 +185,8 @@ class Tally:
             if line["at_ns"] < worker.valid_until_ns[client] and not is_ambiguous:
                 names = names_in(worker.asked[client]) if client in worker.asked else ()
                 self.early.append(Early(tuple(names), line["at_ns"], text))
-        if len(self.said) < COMPLAINTS:
-            self.said.append(text)
         if line["code"] not in ALLOWED:
             self.troubles.append(text)
-
-    def _hear(self, heard: Heard, counts: Counts) -> None:
-        self.heard.append(heard)
-        counts.logged += heard.code == "lock_lost"
-        if PASSWORD in str(heard):
-            self.troubles.append(f"{heard.lane} logs a password: {heard.code}")
 
 
 def names_in(line: Json) -> list[str]:

@@ -152,21 +152,17 @@ def test_the_tally_has_what_metrics_are_compared_with(worker: Worker, tmp_path: 
     won = hand | {"kind": "acquire", "valid_until_ns": 5}
     lost: Json = {"event": "error", "client": "rust-1/0", "at_ns": 9, "code": "lost"}
     lost |= {"message": "", "reason": "deleted"}
-    logged: Json = {"event": "heard", "at_ns": 9, "logger": "redlock.lock", "level": "warn", "code": "lock_lost"}
-    told = logged | {"text": PASSWORD}
+    told: Json = {"event": "heard", "code": "lock_lost", "text": PASSWORD}
     lines = [won, hand | {"kind": "lost"}, lost | {"call": "hold"}, lost | {"call": "release"}, told]
-    # Only the release finds this one lost. The child's is another process's.
-    lines += [won, lost | {"call": "release"}, won | {"client": "rust-1/child-99"}]
-    lines += [{"event": "mass", "acquired": 3, "lost": 1}, {"event": "stats", "process": "rust-1", "metrics": {}}]
+    # Only the release finds this one lost.
+    lines += [won, lost | {"call": "release"}, {"event": "stats", "process": "rust-1", "metrics": {}}]
     worker.journal.path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     tally, history = Tally(), EpochHistory(tmp_path / "history")
     tally.hear(worker, history)
     history.close()
-    assert tally.counts["rust-1"] == Counts(acquired=5, told=1, lost=3, logged=1)
-    assert tally.counts["rust-1/child-99"] == Counts(acquired=1)
+    assert tally.counts["rust-1"] == Counts(acquired=2, told=1, lost=2, logged=1)
     assert tally.metrics == {"rust-1": {}}
-    assert [heard.code for heard in tally.heard] == ["lock_lost"]
-    assert tally.troubles == ["worker 1 logs a password: lock_lost"]
+    assert tally.troubles == ["rust-1 logs a password: lock_lost"]
 
 
 def in_history(worker: Worker, folder: Path, *lines: Json) -> list[Json]:

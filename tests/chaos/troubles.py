@@ -84,10 +84,13 @@ class Troubles(ABC):
 
     def begin(self, trouble: Trouble) -> None:
         """Begins the trouble."""
-        if trouble.kind.subject == "worker":
-            self._meet(trouble)
-        else:
-            self.rules(trouble, self.server(trouble))[trouble.kind.name]()
+        match trouble.kind.subject, trouble.kind.name:
+            case "worker", "worker killed":
+                self.arena.remove(trouble.where)
+            case "worker", "worker stopped":
+                self._worker(trouble).stop()
+            case _, name:
+                self.rules(trouble, self.server(trouble))[name]()
 
     def end(self, trouble: Trouble) -> None:
         """Ends the trouble, unless it ends by itself."""
@@ -96,8 +99,6 @@ class Troubles(ABC):
                 self.arena.start(trouble.where)
             case "worker", "worker stopped":
                 self._worker(trouble).go_on()
-            case "worker", _:
-                pass
             case _:
                 self.heal(trouble, self.server(trouble))
 
@@ -180,17 +181,6 @@ class Troubles(ABC):
         connection = self.opened[trouble] = server.connect()
         connection.ask("CONFIG", "SET", "maxclients", 1)
         connection.ask("CLIENT", "KILL", "TYPE", "normal")
-
-    def _meet(self, trouble: Trouble) -> None:
-        match trouble.kind.name:
-            case "worker stopped":
-                self._worker(trouble).stop()
-            case "worker killed":
-                self.arena.remove(trouble.where)
-            case "mass":
-                self._worker(trouble).tell(order="mass", pool="mass")
-            case "worker forked":
-                self._worker(trouble).tell(order="fork", pool="cool")
 
     def _worker(self, trouble: Trouble) -> Worker:
         worker = self.arena.workers[trouble.where]

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from support.proxy import LOSE, NONE, Faults, Network, Proxy
+from support.rules import unknown
 
 LONGEST_DELAY_S = 0.4
 """The delay of requests, and of replies too; less than the node_timeout of most locks."""
@@ -24,8 +25,8 @@ LONGEST_DELAY_S = 0.4
 DISTANCE_S = 0.15
 """The delay of requests and of replies for a node that is far away: a round trip of 300 ms."""
 
-UNKNOWN = ((b"$4\r\nINFO", b"$4\r\nOFNI"), (b"$5\r\nHELLO", b"$5\r\nOLLEH"), (b"$8\r\nTRACKING", b"$8\r\nGNIKCART"))
-"""Commands that a server may not know or a proxy may refuse, and replacements, to which the answer is an error."""
+UNKNOWN = ("INFO", "HELLO", "CLIENT TRACKING")
+"""Commands that a server may not know or a proxy may refuse."""
 
 ANEW = frozenset({"reset", "refused", "far away", "hang-up", "unknown command"})
 """Troubles that break present connections, because they affect new ones."""
@@ -43,7 +44,6 @@ class Elsewhere:
 
 def act(proxy: Proxy, what: str, amount: float) -> None:
     """Begins a trouble of the size `amount`, from 0 to 1."""
-    swap = UNKNOWN[min(int(len(UNKNOWN) * amount), len(UNKNOWN) - 1)]
     both = {
         "delay": Faults(delay_s=LONGEST_DELAY_S * amount),
         "far away": Faults(delay_s=DISTANCE_S),
@@ -51,16 +51,17 @@ def act(proxy: Proxy, what: str, amount: float) -> None:
         "cut off": LOSE,
         "cut short": Faults(cut_after=round(MOST_BYTES * amount)),
         "short reads": Faults(slices=True),
-        **dict.fromkeys(("forgotten", "heal", "refused", "reset"), NONE),
+        **dict.fromkeys(("forgotten", "heal", "refused", "reset", "unknown command"), NONE),
     }
     # Of requests, and of replies. A hang-up comes with the first byte of the first answer.
     faults = {name: (each, each) for name, each in both.items()} | {
         "requests lost": (LOSE, NONE),
         "replies lost": (NONE, LOSE),
         "hang-up": (NONE, Faults(cut_after=0)),
-        "unknown command": (Faults(swap=swap), NONE),
     }
     requests, replies = faults[what]
+    refused = UNKNOWN[min(int(len(UNKNOWN) * amount), len(UNKNOWN) - 1)]
+    proxy.rules = [unknown(refused)] if what == "unknown command" else []
     proxy.refuse(what == "refused")
     proxy.requests(requests)
     proxy.replies(replies)

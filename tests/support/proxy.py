@@ -53,13 +53,6 @@ class Faults:
     """The connection is closed after so many bytes."""
     slices: bool = False
     """The bytes are sent one by one."""
-    swap: tuple[bytes, bytes] | None = None
-    """The first text is replaced by the second, where it comes in one piece."""
-
-    @property
-    def harmless(self) -> bool:
-        """Whether nothing holds the bytes up."""
-        return replace(self, swap=None) == NONE
 
 
 NONE, HOLD, LOSE = Faults(), Faults(hold=True), Faults(lose=True)
@@ -90,7 +83,6 @@ class _Direction:
     def __init__(self, faults: Faults, edit: Callable[[bytes], Iterable[Part]] = _unchanged) -> None:
         self.faults = faults
         self._edit = edit
-        self._harmless = faults.harmless
         self.gap = False
         self.chunks: deque[tuple[float, bytes | None]] = deque()
         """The bytes and when they are due; no bytes are the end, and `None` is the end of both directions."""
@@ -100,7 +92,6 @@ class _Direction:
 
     def change(self, faults: Faults) -> None:
         self.faults = faults
-        self._harmless = faults.harmless
         if faults.lose and self.chunks:
             self.chunks.clear()
             self.gap = True
@@ -113,8 +104,6 @@ class _Direction:
                 data = await source.read(_CHUNK)
             except OSError:
                 data = b""
-            if self.faults.swap:
-                data = data.replace(*self.faults.swap)
             self.gap |= self.faults.lose
             for delay_s, part in self._edit(data) if data else _unchanged(data):
                 if part and not delay_s and self._clear(target):
@@ -146,7 +135,7 @@ class _Direction:
 
     def _clear(self, target: asyncio.StreamWriter) -> bool:
         """Whether incoming bytes can be passed on at once, unchanged."""
-        free = self._harmless and self.idle and not (self.gap or self.chunks)
+        free = self.faults == NONE and self.idle and not (self.gap or self.chunks)
         return free and not target.transport.get_write_buffer_size() and not target.is_closing()
 
     async def _due(self) -> bytes | None:

@@ -14,12 +14,9 @@ import inspect
 import json
 import logging
 import math
-import os
-import socket
 import sys
 import threading
 import traceback
-import warnings
 from collections.abc import Coroutine, Iterator
 from concurrent import futures
 from datetime import timedelta
@@ -33,7 +30,6 @@ from redlock.testing import MemoryServer, lose
 
 from conformance.library import LINE_LIMIT
 from support.clock import now_ns
-from support.process import die_with_parent
 
 Json = dict[str, Any]
 
@@ -137,7 +133,7 @@ class Driver:
                 return await operate(client, op, **of)
             case "server" | "at_server":
                 return self.serve_memory(id, op, **of)
-            case "forget" | "fork" | "live":
+            case "forget" | "live":
                 return await self.manage(op, **of)
             case "lose":
                 lose(lock, of["reason"])
@@ -170,14 +166,10 @@ class Driver:
         if op == "forget":
             for kept in (self.locks, self.losses, self.candidates, self.clients):
                 kept.pop(of["handle"], None)
-        elif op == "live":
-            gc.collect()
-            tasks = {"tasks": len(asyncio.all_tasks())} if self.is_async else {}
-            return {"live": sys.getallocatedblocks(), **tasks}
-        else:
-            fork = partial(self.fork, of["path"])
-            await (asyncio.to_thread(fork) if self.is_async else done(fork()))
-        return {}
+            return {}
+        gc.collect()
+        tasks = {"tasks": len(asyncio.all_tasks())} if self.is_async else {}
+        return {"live": sys.getallocatedblocks(), **tasks}
 
     async def elect(self, id: int, op: str, **of: Any) -> Json:  # noqa: A002
         """Performs what is about an election."""
@@ -218,27 +210,6 @@ class Driver:
             call = self.calls[request["id"]] = asyncio.create_task(self.answer(request))
             call.add_done_callback(partial(self.calls.pop, request["id"]))
         await asyncio.gather(*self.calls.values())
-
-    def fork(self, path: str) -> None:
-        """A child says whether it holds a lock of its parent, and serves a socket on the blocking face, to its end."""
-        die = die_with_parent()
-        with warnings.catch_warnings():
-            # Python warns of forks beside threads, and those are tested here.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
-        if pid:
-            _, status = os.waitpid(pid, 0)
-            if status:
-                raise ChildProcessError(f"a forked child ended with {status}")
-            return
-        if die:
-            die()
-        with socket.socket(socket.AF_UNIX) as suite:
-            suite.connect(path)
-            sys.stdin, sys.stdout = suite.makefile("r"), suite.makefile("w")
-            say({"hello": {"held": any(lock.held for lock in self.locks.values())}})
-            Driver("python").serve()
-        os._exit(0)
 
 
 async def look(client: Any, op: str, /, **of: Any) -> Json:
