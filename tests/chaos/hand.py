@@ -22,9 +22,7 @@ The ways to use a lock:
 - `cancel`: cancel the acquire, or let it time out; `try`: do not wait;
 - `long`: hold it for longer than its ttl, renewed in the background; `manual`: the same, extended by hand;
 - `lease`: with a ttl so long that a forgotten key would be seen;
-- `stale`: sleep past the end, and write anyway;
-- `hand`: detach it, for a hand of another language, which attaches it, works and releases it. It is the same hold: both
-  write under its fence. If no hand takes it soon, the one that gave it takes it back, by attaching it too.
+- `stale`: sleep past the end, and write anyway.
 
 Some locks have a margin, or a least time. A holder that is told of its loss stays for part of its margin.
 
@@ -44,7 +42,6 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +61,6 @@ ATTENTIVE = 0.25
 
 STORE_LIMIT = 4096
 
-GIVEN_S, TAKEN_S = 3.0, 1.0
-"""For how long the nodes keep a lock that is detached, and what has to be left of it to take it."""
-
-OFFERED_S = 0.5
-"""How long a hand waits until its lock is taken."""
-
-TAKES = 0.1
-"""How often a hand looks whether one is offered."""
-
 HEAR_S = 0.25
 """How often the driver is asked what the library has logged."""
 
@@ -83,8 +71,8 @@ TOLD_MS = 100
 class Store:
     """A connection to the store, for one hand. The store answers at once, so nothing else has to go on meanwhile."""
 
-    def __init__(self, path: Path, client: str, language: str) -> None:
-        self._client, self._language = client, language
+    def __init__(self, path: Path, client: str) -> None:
+        self._client = client
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(str(path))
 
@@ -96,27 +84,6 @@ class Store:
     def write(self, name: str, fence: int, value: int) -> None:
         """Writes the number, unless the fence is too small."""
         self._ask(f"write {name} {fence} {self._client} {value}")
-
-    def give(self, until_ns: int, shape: str, text: str) -> None:
-        """Offers a detached lock to hands of other languages."""
-        self._ask(f"give {self._client} {self._language} {until_ns} {shape} {text}")
-
-    def given(self) -> str:
-        """Returns what became of the offer."""
-        return self._ask(f"given {self._client}").strip()
-
-    def withdraw(self) -> bool:
-        """Ends the offer, unless it is taken."""
-        return self._ask(f"withdraw {self._client}").strip() == "withdrawn"
-
-    def take(self) -> list[str] | None:
-        """Returns what another language offers: its giver, until when it lives, its shape, and the text."""
-        offered = self._ask(f"take {self._language}").split()
-        return offered if len(offered) > 1 else None
-
-    def finished(self, giver: str, state: str) -> None:
-        """Tells the giver what became of its lock."""
-        self._ask(f"done {giver} {state}")
 
     def close(self) -> None:
         """Ends the connection."""
@@ -283,7 +250,7 @@ class Hold:
         self._record("release", (asked_ns, now_ns()))
 
     def gave_up(self, at_ns: int) -> None:
-        """Records the end of a hold that another one ended: an election, or the hand that was given the lock."""
+        """Records the end of a hold that an election ended."""
         self._record("release", (at_ns, now_ns()), ok=False)
 
     def failed(self, call: str, asked_ns: int, error: Refused) -> None:
@@ -308,7 +275,7 @@ class Hand:
         self.worker, self.client = worker, client
         self.library, self.redlock = library, redlock
         self.dice = random.Random(f"{worker.args.seed}/{client}")
-        self.store = Store(worker.args.store, client, worker.face.language)
+        self.store = Store(worker.args.store, client)
         self.proof: str | None = None
         self.hold: Hold | None = None
         """Its present or last hold."""
@@ -331,10 +298,6 @@ class Hand:
 
     async def turn(self, epoch: Epoch) -> None:
         """Uses one lock in one way."""
-        if "hand" in epoch.ways and self.dice.random() < TAKES and (offered := self.store.take()) is not None:
-            giver, until_ns, shape, text = offered
-            self.store.finished(giver, "over" if await self.attach(text, int(until_ns), shape) else "gone")
-            return
         asked = draw(self.dice, epoch, self.worker.args.ttl, cancels=self.worker.face.cancels)
         if asked.shape == "term":
             await Campaign(self, asked).run()
@@ -361,8 +324,7 @@ class Hand:
             self.complain("acquire", error)
         if self.hold:
             await self.work(self.hold)
-            if asked.way != "hand" or not await self._hand_over(self.hold):
-                await self._release(self.hold)
+            await self._release(self.hold)
         else:
             await self.denied(asked, asked_ns)
         if not self._keeps(asked):
@@ -453,77 +415,6 @@ class Hand:
             hold.released(asked_ns)
         except Refused as error:
             hold.failed("release", asked_ns, error)
-
-    async def _hand_over(self, hold: Hold) -> bool:
-        """Detaches the lock, and waits until another hand has released it. Returns whether it was detached."""
-        if hold.lost:
-            return False
-        asked_ns = now_ns()
-        try:
-            text = (await self.library.call("detach", lock=hold.handle, ttl_ms=GIVEN_S * 1000))["text"]
-        except Refused as error:
-            hold.failed("extend", asked_ns, error)
-            return False
-        until_ns = asked_ns + int((GIVEN_S * 0.99 - 0.002 - hold.asked.margin_s) * 1e9)
-        hold.extended(asked_ns, until_ns)
-        # Also if this process ends, the hold lasts until then.
-        hold.releasing(until_ns)
-        self.store.give(until_ns, hold.asked.shape, text)
-        back_ns = now_ns() + int(OFFERED_S * 1e9)
-        while (state := self.store.given()) not in ("over", "gone"):
-            if state == "open" and (now_ns() > back_ns or not self.worker.epoch) and self.store.withdraw():
-                state = "over" if await self.attach(text, until_ns, hold.asked.shape) else "gone"
-                break
-            await asyncio.sleep(LOOK_S)
-        if state == "gone":
-            # Nobody has relied on it for longer, although this process may have been stopped.
-            hold.gave_up(min(now_ns(), until_ns))
-        else:
-            # The other hand has recorded the end.
-            self.worker.journal.say("given", client=self.client)
-        return True
-
-    async def attach(self, text: str, until_ns: int, shape: str) -> bool:
-        """Goes on with the hold of another hand, and releases it. Returns whether it could."""
-        asked_ns = now_ns()
-        try:
-            if asked_ns + int(TAKEN_S * 1e9) > until_ns:
-                return False
-            options = {"timeout_ms": TAKEN_S / 2 * 1000}
-            lock = await self.library.call("attach", client=self.redlock, text=text, options=options)
-            told = await self.library.call("names", lock=lock["handle"])
-        except Refused as error:
-            self.worker.journal.say("attached", acquired=0, lost=0, code=error.code)
-            return False
-        fence, valid_ns, seen_ns = lock["fence"], until(lock), lock["read_ns"]
-        names = sorted(bytes.fromhex(name).decode() for name in told["names"])
-        of = {"fence": fence} | ({"names": names} if len(names) > 1 else {})
-        of |= {"shared": True} if shape == "shared" else {}
-        of |= {} if lock["slot"] is None else {"slot": lock["slot"]}
-        record = partial(self.worker.journal.record, self.client, ", ".join(names))
-        record("extend", (asked_ns, seen_ns), valid_until_ns=valid_ns, attached=True, **of)
-        stored = names if lock["slot"] is None else [f"{names[0]}#{lock['slot']}"]
-        values = {name: self.store.read(name, fence) for name in stored}
-        await asyncio.sleep(BUSY_S * self.dice.random())
-        state = await self.library.call("state", lock=lock["handle"])
-        if state["held"]:
-            # It may have been renewed several times since the last look.
-            valid_ns = until(state)
-            record("extend", (seen_ns, state["read_ns"]), valid_until_ns=valid_ns, attached=True, **of)
-        for name, value in values.items():
-            if value is not None and shape != "shared" and state["held"]:
-                self.store.write(name, fence, value + 1)
-        asked_ns, code = now_ns(), None
-        try:
-            await self.library.call("release", lock=lock["handle"])
-            record("release", (asked_ns, now_ns()), **of)
-        except Refused as error:
-            # It has not relied on the lock for longer, although it may have been stopped.
-            code, over_ns = error.code, min(asked_ns, max(valid_ns, until_ns))
-            record("release", (over_ns, over_ns), ok=False, **of)
-        self.worker.journal.say("attached", acquired=1, lost=int(code == "lost"), code=code)
-        await self.library.forget(lock["handle"])
-        return True
 
     def complain(self, call: str, error: Refused, at_ns: int | None = None) -> None:
         """Reports a failed call."""

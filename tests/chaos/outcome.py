@@ -78,10 +78,6 @@ def _shapes(run: Run) -> Iterator[Promise]:
             f"{what} in {each}" for what in run.shapes for each in LANGUAGES if not run.tally.by_shape[what, each]
         ]
         yield Promise("every shape acquired", not unused, "no " + ", ".join(unused) if unused else "in all languages")
-    if "hand" in run.ways:
-        came = _counted(Counter(code for _, code in run.tally.attached.elements()))
-        never = [each for each in LANGUAGES if not run.tally.attached[each, "released"]]
-        yield Promise("every language attached", not never, "none in " + ", ".join(never) if never else came)
 
 
 def broken(run: Run) -> list[str]:

@@ -43,7 +43,6 @@ WAYS = {
     "block": 60,
     "cancel": 60,
     "try": 50,
-    "hand": 40,
     "long": 8,
     "manual": 5,
     "lease": 12,

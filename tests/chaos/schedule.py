@@ -149,21 +149,23 @@ def meet(one: Trouble, other: Trouble, gap_s: float = 0.0) -> bool:
 
 
 def _epochs(plan: Plan, dice: random.Random) -> Iterator[Epoch]:
-    decks = {of: _Deck(dice, [kind for kind in plan.kinds if kind.of == of]) for of in plan.classes}
+    decks = {of: [kind for kind in plan.kinds if kind.of == of] for of in plan.classes}
+    left: dict[Class, list[Kind]] = {of: [] for of in plan.classes}
     number = 0
     while True:
         of = plan.classes[number % len(plan.classes)]
         # The troubles of this class come first, because the class exists for them.
-        dealt = [] if of == "steady" else decks[of].deal(plan.own_dealt)
+        dealt = [] if of == "steady" else _deal(dice, decks[of], left[of], plan.own_dealt)
         # Then come the troubles that need the most room, which would not find a place later.
-        dealt += sorted(decks["steady"].deal(plan.steady_dealt), key=_takes, reverse=True)
+        steady = _deal(dice, decks["steady"], left["steady"], plan.steady_dealt)
+        dealt += sorted(steady, key=_takes, reverse=True)
         placed: list[Trouble] = []
         for kind in dealt:
             trouble = _place(plan, dice, kind, placed)
             if trouble:
                 placed.append(trouble)
             else:
-                decks[kind.of].put_back(kind)
+                left[kind.of].insert(0, kind)
         yield Epoch(number, of, tuple(sorted(placed, key=lambda trouble: trouble.at_s)))
         number += 1
 
@@ -173,24 +175,12 @@ def _takes(kind: Kind) -> tuple[bool, float]:
     return kind.alone, kind.lasts_s[1] + (TTL_S if kind.bars else 0)
 
 
-class _Deck:
-    """Deals every kind before one is repeated."""
-
-    def __init__(self, dice: random.Random, kinds: list[Kind]) -> None:
-        self._dice = dice
-        self._kinds = kinds
-        self._left: list[Kind] = []
-
-    def deal(self, count: int) -> list[Kind]:
-        return [self._one() for _ in range(count)]
-
-    def put_back(self, kind: Kind) -> None:
-        self._left.insert(0, kind)
-
-    def _one(self) -> Kind:
-        if not self._left:
-            self._left = self._dice.sample(self._kinds, len(self._kinds))
-        return self._left.pop(0)
+def _deal(dice: random.Random, kinds: list[Kind], left: list[Kind], count: int) -> list[Kind]:
+    """Takes so many kinds off what is left; every kind is dealt before one is repeated."""
+    while len(left) < count:
+        left += dice.sample(kinds, len(kinds))
+    dealt, left[:] = left[:count], left[count:]
+    return dealt
 
 
 def _place(plan: Plan, dice: random.Random, kind: Kind, placed: list[Trouble]) -> Trouble | None:

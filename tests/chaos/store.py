@@ -3,8 +3,7 @@
 It is the example of the documentation (tests/examples/shared_store.py), on SQLite. Clients send a line, `read NAME
 FENCE CLIENT` or `write NAME FENCE CLIENT VALUE`, and the answer is `ok VALUE` or `stale`. For the slot of a semaphore,
 the name is `NAME#SLOT`. Every access is recorded in the order in which it happened. Each holder reads a number and
-writes it back increased, so that two holders at once would lose an update. Readers only read it. Other lines are for
-the exchange; see exchange.py.
+writes it back increased, so that two holders at once would lose an update. Readers only read it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from chaos.exchange import Exchange
 from examples.shared_store import SharedStore, StaleFence
 from support.clock import now_ns
 
@@ -69,7 +67,6 @@ def serve(listener: socket.socket, accesses: Accesses) -> None:
     selector = selectors.DefaultSelector()
     selector.register(sys.stdin, selectors.EVENT_READ)
     selector.register(listener, selectors.EVENT_READ)
-    exchange = Exchange()
     while True:
         for key, _ in selector.select():
             if key.fileobj is sys.stdin:
@@ -78,19 +75,17 @@ def serve(listener: socket.socket, accesses: Accesses) -> None:
                 selector.register(listener.accept()[0], selectors.EVENT_READ)
                 continue
             assert isinstance(key.fileobj, socket.socket)
-            if not _answer(key.fileobj, accesses, exchange):
+            if not _answer(key.fileobj, accesses):
                 selector.unregister(key.fileobj)
-                exchange.left(key.fileobj)
                 key.fileobj.close()
 
 
-def _answer(client: socket.socket, accesses: Accesses, exchange: Exchange) -> bool:
+def _answer(client: socket.socket, accesses: Accesses) -> bool:
     """Whether the client is still there. It sends a line and waits for the answer, so lines arrive whole."""
     try:
         line = client.recv(LINE_LIMIT).decode()
         if line:
-            answer = exchange.perform(client, line.split()) or accesses.perform(line)
-            client.sendall(f"{answer}\n".encode())
+            client.sendall(f"{accesses.perform(line)}\n".encode())
     except ConnectionError:
         return False
     return bool(line)

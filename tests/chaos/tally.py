@@ -52,8 +52,6 @@ class Tally:
     """By reason."""
     early: list[Early] = field(default_factory=list)
     """Losses of valid locks, except for max_hold or because no node could be asked."""
-    attached: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Holds that were handed over, by the language of the hand that attached them, and what came of them."""
     extended: int = 0
     accepted: int = 0
     refused: int = 0
@@ -109,8 +107,7 @@ class Tally:
                 worker.asked.pop(client, None)
         if line["ok"] and line["kind"] in ("acquire", "extend"):
             worker.valid_until_ns[client] = line["valid_until_ns"]
-        # An attachment is of another hand's hold, of which that one's worker knows.
-        if line["ok"] and line["kind"] == "extend" and not line.pop("attached", False):
+        if line["ok"] and line["kind"] == "extend":
             # A renewal is seen some time after its request, from which its validity counts, less the drift. So it can
             # look older than the hold if it came right after the acquire.
             asked_ns = line["valid_until_ns"] - _valid_ns(worker.asked.get(client, {}))
@@ -140,8 +137,6 @@ class Tally:
                 worker.resting = False
             case "releasing":
                 worker.releasing_ns[line["client"]] = line["at_ns"]
-            case "given":
-                worker.holding.pop(line["client"], None)
             case "resting":
                 worker.resting = True
             case "served":
@@ -158,10 +153,6 @@ class Tally:
                 self.counts[worker.name].logged += line["code"] == "lock_lost"
                 if PASSWORD in str(line):
                     self.troubles.append(f"{worker.name} logs a password: {line['code']}")
-            case "attached":
-                self.attached[worker.role.language, line["code"] or "released"] += 1
-                self.counts[worker.name].acquired += line["acquired"]
-                self.counts[worker.name].lost += line["lost"]
             case "resigned":
                 self.counts[worker.name].resigned += 1
             case "stopped":

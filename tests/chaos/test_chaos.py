@@ -6,20 +6,15 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from rich.console import Console
 
-from chaos import cluster, journal, nodes, outcome, screen, sentinel
+from chaos import cluster, nodes, outcome, screen, sentinel
 from chaos.arena import PASSWORD, ROLES, Json, Worker
-from chaos.asked import plain
-from chaos.cluster import Cluster
 from chaos.counts import Counts
-from chaos.hand import Hold
 from chaos.nodes import AT_ONCE, NODES, Nodes, struck
-from chaos.run import POOLS, SHAPES, TAGGED, Done, Run
+from chaos.run import SHAPES, Done, Run
 from chaos.schedule import CREW, EPOCH_S, TTL_S, Kind, Trouble, count, epochs, kinds, meet
 from chaos.tally import LANGUAGES, EpochHistory, Tally
 from chaos.troubles import Takeover
@@ -79,7 +74,6 @@ def run(tmp_path: Path) -> Run:
     for language in LANGUAGES:
         run.tally.acquired[language] = 100
         run.tally.by_shape.update((shape, language) for shape in SHAPES)
-        run.tally.attached[language, "released"] = 1
     return run
 
 
@@ -112,17 +106,6 @@ def test_a_renewal_was_asked_for_before_it_was_seen_and_after_its_acquire(
     assert extended["invoke_ns"] == asked_ns
 
 
-def test_renewals_may_have_begun_behind_the_last_look_of_a_holder_that_was_not_attentive(tmp_path: Path) -> None:
-    ms = 10**6
-    hand: Any = SimpleNamespace(client="python-1/0", worker=SimpleNamespace(args=SimpleNamespace(fault=None)))
-    hand.worker.journal = journal.Journal(tmp_path / "journal")
-    hold = Hold(hand, 1, plain("a", 1.5), 0, {"slot": None, "fence": 7, "read_ns": 0, "remaining_ms": 1_483})
-    for at_ms, until_ms in (300, 1_483), (9_000, 10_200), (9_020, 10_500):
-        hold.seen(at_ms * ms, until_ms * ms)
-    _, *extended = map(json.loads, (tmp_path / "journal").read_text().splitlines())
-    assert [line["invoke_ns"] for line in extended] == [300 * ms, 9_020 * ms]
-
-
 def test_a_killed_holder_gives_up_its_lock(worker: Worker, tmp_path: Path) -> None:
     won = {"client": "rust-1/0", "name": "a", "kind": "acquire", "invoke_ns": 0, "return_ns": 1, "ok": True, "fence": 7}
     worker.journal.path.write_text(f"{json.dumps(won | {'valid_until_ns': 10})}\n")
@@ -132,19 +115,6 @@ def test_a_killed_holder_gives_up_its_lock(worker: Worker, tmp_path: Path) -> No
     history.close()
     ended = json.loads((tmp_path / "history").read_text().splitlines()[-1])
     assert (ended["kind"], ended["ok"], ended["invoke_ns"]) == ("release", False, 2)
-
-
-def test_a_killed_worker_does_not_end_what_another_hand_has_released(worker: Worker, tmp_path: Path) -> None:
-    won = {"client": "rust-1/0", "name": "a", "kind": "acquire", "invoke_ns": 0, "return_ns": 1, "ok": True, "fence": 7}
-    lines = [won | {"valid_until_ns": 9}, {"event": "releasing", "client": "rust-1/0", "at_ns": 9}]
-    lines += [{"event": "given", "client": "rust-1/0"}]
-    worker.journal.path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    first, second = (EpochHistory(tmp_path / name) for name in ("first", "second"))
-    Tally().hear(worker, first)
-    second.given_up(worker, 5)
-    first.close()
-    second.close()
-    assert (tmp_path / "second").read_text() == ""
 
 
 def test_the_tally_has_what_metrics_are_compared_with(worker: Worker, tmp_path: Path) -> None:
@@ -190,15 +160,6 @@ def test_the_judge_is_told_what_a_lock_was_asked_for(worker: Worker, tmp_path: P
     assert {field: records[0][field] for field in kept} == kept
     assert records[1]["reason"] == "expired"
     assert not any(record.keys() & kept.keys() for record in records[1:])
-
-
-def test_every_pool_has_sets_of_names(run: Run) -> None:
-    cluster = Cluster(Path(), 1)
-    for pool, names in run.names(run.scheduled[0]).items():
-        assert len(names) == len(set(names)) == POOLS[pool]
-        assert run.arena.families(names) == [names]
-        together = [name for family in cluster.families(names) for name in family]
-        assert len(together) == TAGGED.get(pool, 0), "those with a hash tag"
 
 
 def report(run: Run) -> str:
@@ -251,7 +212,6 @@ def test_what_nobody_judged_is_not_good(run: Run) -> None:
         (lambda run: setattr(run.tally, "lost_updates", 1), "store"),
         (lambda run: run.tally.acquired.pop("Node"), "every language acquired"),
         (lambda run: run.tally.by_shape.pop(("term", "Node")), "every shape acquired"),
-        (lambda run: run.tally.attached.pop(("Node", "released")), "every language attached"),
         (lambda run: run.done.clear(), "every kind of trouble"),
     ],
 )
