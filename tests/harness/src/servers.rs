@@ -43,7 +43,6 @@ pub struct Builder {
     tcp: bool,
     tls: bool,
     client_certificates: bool,
-    persist: bool,
     cluster: bool,
     /// What it monitors, if it is a sentinel.
     monitored: Option<String>,
@@ -75,14 +74,6 @@ impl Builder {
     #[must_use]
     pub fn sentinel(mut self, monitored: impl Into<String>) -> Self {
         self.monitored = Some(monitored.into());
-        self
-    }
-
-    /// Whether every write reaches the disk before it is answered, so that it survives [`Server::kill`]. Off by
-    /// default: a restarted server is empty.
-    #[must_use]
-    pub fn persist(mut self, persist: bool) -> Self {
-        self.persist = persist;
         self
     }
 
@@ -233,7 +224,7 @@ impl Server {
         self.frozen.store(false, Ordering::SeqCst);
     }
 
-    /// Ends the process at once (SIGKILL) and waits for its end. Without [`Builder::persist`] its data is gone.
+    /// Ends the process at once (SIGKILL) and waits for its end. Its data is gone.
     pub fn kill(&self) {
         if let Some(mut child) = self.child().take() {
             // The only error is that it has ended already.
@@ -256,10 +247,7 @@ impl Server {
     /// Kills it, deletes what it kept on disk and starts it again, empty.
     pub fn wipe(&self) {
         self.kill();
-        let data = self.data();
-        if data.exists() {
-            fs::remove_dir_all(&data).unwrap_or_else(|error| panic!("cannot remove {}: {error}", data.display()));
-        }
+        fs::remove_dir_all(self.data()).expect("our own directory can be removed");
         self.restart();
     }
 
@@ -391,9 +379,6 @@ impl Server {
         }
         if self.setup.cluster {
             command.args(["--cluster-enabled", "yes"]);
-        }
-        if self.setup.persist {
-            command.args(["--appendonly", "yes", "--appendfsync", "always"]);
         }
         if self.setup.monitored.is_some() {
             command.arg("--sentinel");

@@ -251,21 +251,6 @@ impl Shards {
         replica
     }
 
-    /// Waits until another server has taken the place of a primary, and all servers know of it. Returns the new
-    /// primary.
-    pub fn successor(&self, former: &Server) -> &Server {
-        let shard = self.shard_of(former);
-        let mut found = None;
-        gradually("another server has taken over", || {
-            let is_next = |server: &&Server| server.port() != former.port() && server.answers() && is_primary(server);
-            found = self.of_shard(shard).find(is_next);
-            found.is_some() && self.agree()
-        });
-        let found = found.expect("it was waited for");
-        self.elections().insert(found.port(), Instant::now());
-        found
-    }
-
     /// Waits until `server` takes writes.
     pub fn promoted(&self, server: &Server) {
         gradually("it is promoted", || is_primary(server));

@@ -1,4 +1,0 @@
-//! Servers and proxies do what tests rely on.
-
-mod proxy;
-mod servers;
