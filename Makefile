@@ -313,10 +313,9 @@ alerts: ## develop: Play the alert rules in Prometheus' own tool (needs promtool
 	$(PROMTOOL) check rules observability/alerts.yml
 	$(PROMTOOL) test rules observability/alerts_test.yml
 
-bench: ## long: Compare speed with other libraries, on a quiet machine (six to eight minutes once built; ARGS=--long makes the kept page)
+bench: ## long: Compare speed with other libraries, on a quiet machine (a few minutes once built; ARGS=--long makes the kept page)
 	@sh tests/setup/doctor.sh cargo cc python3 node
-	@$(MAKE) --no-print-directory setup $(TOOLS) $(PEERS_PYTHON) $(PEERS_NODE) $(BENCH_RSLOCK) \
-		$(PEERS_GO) $(PEERS_JAVA)
+	@$(MAKE) --no-print-directory setup $(TOOLS) $(PEERS_PYTHON) $(PEERS_NODE) $(BENCH_RSLOCK)
 	$(STEP) 'compiling what is measured' --about 400 -- cargo build --locked --profile dist $(addprefix --package redlock-,bench python node)
 	@$(BIN)/python tests/setup/wheel.py target/dist && $(PIP) --force-reinstall --no-deps target/wheel/*.whl
 	@node tests/setup/addon.mjs target/dist

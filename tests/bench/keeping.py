@@ -6,7 +6,7 @@ import time
 
 from bench.nodes import Nodes
 from bench.process import Failed, Json, Process
-from bench.session import LIMIT_S, Session, able
+from bench.session import LIMIT_S, Session
 from bench.subjects import Subject
 
 FILLS_S = 60.0
@@ -16,40 +16,24 @@ FOR_EVER_MS = 600_000
 """Longer than any worker is watched."""
 
 
-MORE, MORE_TTL_MS = 10_000, 10_000
-"""The locks of the long form, and their ttl."""
-
-
 def holding(session: Session, workload: str) -> None:
     """One process that holds many locks, each renewed in the background."""
-    _holding(session, workload, session.form.locks, session.form.hold_ttl_ms)
-
-
-def holding_more(session: Session, workload: str) -> None:
-    """The same with more locks, for longer."""
-    _holding(session, workload, MORE, MORE_TTL_MS)
-
-
-def _holding(session: Session, workload: str, locks: int, ttl_ms: int) -> None:
-    subjects = [subject for subject in session.subjects if subject.renews]
-    session.random.shuffle(subjects)
-    for subject in subjects:
+    ttl_ms = session.form.hold_ttl_ms
+    for subject in (subject for subject in session.able(waits=True) if subject.renews):
         session.one.empty()
-        with session.trying(workload, subject):
-            process = session.start(subject, session.one.urls, ttl_ms=ttl_ms)
-            try:
-                _hold(session, workload, subject, process, locks, ttl_ms)
-            finally:
-                process.kill()
+        with session.crew(workload, lambda _: [session.one.urls], [subject], ttl_ms=ttl_ms) as crew:
+            for there in crew.shuffled():
+                with crew.trying(there) as (process,):
+                    _hold(session, workload, there, process)
 
 
-def _hold(session: Session, workload: str, subject: Subject, process: Process, locks: int, ttl_ms: int) -> None:
-    prefix = f"{workload}:{subject.name}:"
+def _hold(session: Session, workload: str, subject: Subject, process: Process) -> None:
+    locks, prefix = session.form.locks, f"{workload}:{subject.name}:"
     process.ask({"op": "pairs", "names": ["warm"], "count": 10}, LIMIT_S)
     memory = process.memory()
-    filled = process.ask({"op": "hold", "prefix": prefix, "count": locks}, FILLS_S)
+    process.ask({"op": "hold", "prefix": prefix, "count": locks}, FILLS_S)
     # After a whole ttl, every subject has had to renew every lock, and locks that are not renewed have expired.
-    seen = _watch(session, process, session.one, ttl_ms / 1000)
+    seen = _watch(process, session.one, session.form.hold_ttl_ms / 1000)
     kept = session.one.locks(prefix)
     session.record(
         workload,
@@ -57,7 +41,6 @@ def _hold(session: Session, workload: str, subject: Subject, process: Process, l
         0,
         locks=locks,
         kept=kept,
-        filled_ns=filled["wall_ns"],
         grown=seen["memory"] - memory,
         **seen,
     )
@@ -65,9 +48,7 @@ def _hold(session: Session, workload: str, subject: Subject, process: Process, l
 
 def waiting(session: Session, workload: str) -> None:
     """One process with many waiters for one lock, which another process holds."""
-    subjects = able(session.subjects, waits=True)
-    session.random.shuffle(subjects)
-    for subject in subjects:
+    for subject in session.able(waits=True):
         session.one.empty()
         with session.crew(workload, lambda _: [session.one.urls] * 2, [subject], ttl_ms=FOR_EVER_MS) as crew:
             for there in crew.shuffled():
@@ -82,7 +63,7 @@ def _wait(session: Session, workload: str, subject: Subject, holder: Process, pr
     memory = process.memory()
     process.ask({"op": "wait", "names": [name] * form.waiters}, FILLS_S)
     _settle(process)
-    seen = _watch(session, process, session.one, form.window_s)
+    seen = _watch(process, session.one, form.window_s)
     session.record(workload, subject, 0, waiters=form.waiters, grown=seen["memory"] - memory, **seen)
 
 
@@ -98,18 +79,16 @@ def _settle(process: Process) -> None:
         memory = now
 
 
-def _watch(session: Session, process: Process, nodes: Nodes, seconds: float) -> Json:
-    with session.counted(nodes) as count:
-        before, begun_ns = process.ask({"op": "usage"}, LIMIT_S), time.monotonic_ns()
-        time.sleep(seconds)
-        after, ended_ns = process.ask({"op": "usage"}, LIMIT_S), time.monotonic_ns()
+def _watch(process: Process, nodes: Nodes, seconds: float) -> Json:
+    counted, before, begun_ns = nodes.count(), process.ask({"op": "usage"}, LIMIT_S), time.monotonic_ns()
+    time.sleep(seconds)
+    after, ended_ns = process.ask({"op": "usage"}, LIMIT_S), time.monotonic_ns()
+    done = nodes.count().since(counted)
     if not process.alive:
         raise Failed("ended while it was watched")
     return {
         "wall_ns": ended_ns - begun_ns,
         "cpu_ns": after["cpu_ns"] - before["cpu_ns"],
         "memory": process.memory(),
-        "server_cpu_us": count.done.cpu_us,
-        "requests": count.done.reads,
-        "commands": count.done.commands,
+        **done.shown,
     }

@@ -35,15 +35,13 @@ const { values, positionals } = parseArgs({
 const ttlMs = Number(values["ttl-ms"]);
 const [subject, ...urls] = positionals;
 
-/** A lock, a shared lock and a semaphore of the subject, and the subject's version. */
+/** A lock of the subject, and the subject's version. */
 async function open() {
   if (subject === "node") {
     const { Redlock } = require("../../node");
     const client = new Redlock(urls, { ttl: ttlMs });
     return {
       lock: (name) => client.lock(name),
-      reader: (name) => client.lock(name, { shared: true }),
-      semaphore: (name, permits) => client.semaphore(name, permits),
       version: require("../../node/package.json").version,
     };
   }
@@ -53,12 +51,11 @@ async function open() {
   const manifest = new URL(`../peers/node/node_modules/${PACKAGES[subject] ?? subject}/package.json`, import.meta.url);
   return {
     lock: (name) => session.lock(name, ttlMs, null),
-    semaphore: (name, permits) => session.semaphore(name, permits, ttlMs, null),
     version: JSON.parse(readFileSync(manifest, "utf8")).version,
   };
 }
 
-const { lock, reader, semaphore, version } = await open();
+const { lock, version } = await open();
 const held = [];
 
 /** Acquires a lock without a time limit. */
@@ -79,8 +76,7 @@ function tally(samples, wallNs, cpu) {
 }
 
 const ops = {
-  async pairs({ names, seconds, count, shared = false }) {
-    const make = shared ? reader : lock;
+  async pairs({ names, seconds, count }) {
     const begunNs = nowNs();
     const cpu = cpuNs();
     const endNs = seconds === undefined ? Infinity : begunNs + seconds * 1e9;
@@ -90,7 +86,7 @@ const ops = {
       let now = nowNs();
       while (samples.length < most && (samples.length === 0 || now < endNs)) {
         const askedNs = now;
-        await (await take(make(name))).release();
+        await (await take(lock(name))).release();
         now = nowNs();
         samples.push(now - askedNs);
       }
@@ -98,16 +94,6 @@ const ops = {
     };
     const samples = (await Promise.all(names.map(turn))).flat();
     return tally(samples, nowNs() - begunNs, cpuNs() - cpu);
-  },
-
-  /** Started with --expose-gc and a young generation into which all of it fits. */
-  async allocations({ names, count }) {
-    await ops.pairs({ names, count });
-    globalThis.gc();
-    const before = process.memoryUsage().heapUsed;
-    await ops.pairs({ names, count });
-    const bytes = process.memoryUsage().heapUsed - before;
-    return { count, bytes, counted: "bytes on V8's heap" };
   },
 
   async acquire({ name }) {
@@ -122,36 +108,24 @@ const ops = {
     return { asked_ns: askedNs, released_ns: nowNs() };
   },
 
-  async contend({ name, start_ns, end_ns, hold_ms, permits, tasks = 1, writers }) {
+  async contend({ name, start_ns, end_ns, hold_ms }) {
     await sleep(Math.max((start_ns - nowNs()) / 1e6, 0));
     const cpu = cpuNs();
-    // Of each hold, the instants at which it was asked for, began and ended.
-    const reads = [];
-    const writes = [];
-    const compete = async (make, turns) => {
-      for (let askedNs = nowNs(); askedNs < end_ns; askedNs = nowNs()) {
-        const handle = await take(make());
-        const sinceNs = nowNs();
-        await sleep(hold_ms);
-        turns.push([askedNs, sinceNs, nowNs()]);
-        await handle.release();
+    const waits = [];
+    let inTime = 0;
+    let heldNs = 0;
+    for (let askedNs = nowNs(); askedNs < end_ns; askedNs = nowNs()) {
+      const handle = await take(lock(name));
+      const sinceNs = nowNs();
+      await sleep(hold_ms);
+      waits.push(sinceNs - askedNs);
+      if (sinceNs < end_ns) {
+        inTime += 1;
+        heldNs += nowNs() - sinceNs;
       }
-    };
-    const alone = () => (permits === undefined ? lock(name) : semaphore(name, permits));
-    const works = Array.from({ length: tasks }, (_, task) =>
-      task < (writers ?? tasks) ? compete(alone, writes) : compete(() => reader(name), reads),
-    );
-    await Promise.all(works);
-    const turns = [...reads, ...writes];
-    const waits = turns.map(([askedNs, sinceNs]) => sinceNs - askedNs);
-    const inTime = turns.filter(([, sinceNs]) => sinceNs < end_ns);
-    return {
-      ...tally(waits, end_ns - start_ns, cpuNs() - cpu),
-      count: inTime.length,
-      held_ns: inTime.reduce((sum, [, sinceNs, untilNs]) => sum + untilNs - sinceNs, 0),
-      ...(permits === undefined ? {} : { holds_ns: turns.map(([, ...hold]) => hold) }),
-      ...(writers === undefined ? {} : { reads_ns: reads, writes_ns: writes }),
-    };
+      await handle.release();
+    }
+    return { ...tally(waits, end_ns - start_ns, cpuNs() - cpu), count: inTime, held_ns: heldNs };
   },
 
   async hold({ prefix, count }) {

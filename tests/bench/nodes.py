@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
+from bench.process import Json
 from support.resp import Connection
-from support.servers import Cluster, Server, embedded, system, version
-from support.shards import Shards
+from support.servers import Cluster, embedded, system, version
 
 PROGRAM = system() or embedded()
 """The program of the system, which users have, or else the one that came with the packages."""
@@ -25,66 +24,41 @@ class Counters:
     """Processor time."""
     reads: int = 0
     """How many reads there were: of one request, or of several that were sent together."""
-    calls: dict[str, int] = field(default_factory=dict)
-    """Of each command, those inside scripts among them."""
-    usec: dict[str, float] = field(default_factory=dict)
-    """How long all calls of a command took."""
+    commands: int = 0
+    """How many commands ran, those inside scripts among them."""
 
     def __add__(self, other: Counters) -> Counters:
-        return Counters(
-            self.cpu_us + other.cpu_us,
-            self.reads + other.reads,
-            {name: self.calls.get(name, 0) + other.calls.get(name, 0) for name in self.calls | other.calls},
-            {name: self.usec.get(name, 0) + other.usec.get(name, 0) for name in self.usec | other.usec},
-        )
+        return Counters(self.cpu_us + other.cpu_us, self.reads + other.reads, self.commands + other.commands)
 
     def since(self, before: Counters) -> Counters:
         """The counts since `before`."""
-        return Counters(
-            self.cpu_us - before.cpu_us,
-            self.reads - before.reads,
-            {name: n - before.calls.get(name, 0) for name, n in self.calls.items() if n > before.calls.get(name, 0)},
-            {name: us - before.usec.get(name, 0) for name, us in self.usec.items()},
-        )
+        return Counters(self.cpu_us - before.cpu_us, self.reads - before.reads, self.commands - before.commands)
 
     @property
-    def commands(self) -> int:
-        """How many commands ran."""
-        return sum(self.calls.values())
-
-    @property
-    def script_us(self) -> float | None:
-        """How long one script took; `None` if there was none."""
-        names = [name for name in self.calls if name in ("eval", "evalsha", "fcall")]
-        calls = sum(self.calls[name] for name in names)
-        return sum(self.usec[name] for name in names) / calls if calls else None
+    def shown(self) -> Json:
+        """As fields of a turn."""
+        return {"server_cpu_us": self.cpu_us, "requests": self.reads, "commands": self.commands}
 
 
 def parse(info: str) -> Counters:
     """Parses `INFO everything`."""
     fields = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
-    counters = Counters(
+    # This request is not part of the answer.
+    stats = [text for name, text in fields.items() if name.startswith("cmdstat_") and name != "cmdstat_info"]
+    return Counters(
         cpu_us=1e6 * (float(fields["used_cpu_user"]) + float(fields["used_cpu_sys"])),
         reads=int(fields["total_reads_processed"]),
+        commands=sum(int(text.removeprefix("calls=").split(",")[0]) for text in stats),
     )
-    for name, stats in fields.items():
-        found = re.match(r"calls=(\d+),usec=(\d+)", stats)
-        # This request is not part of the answer.
-        if found and name.startswith("cmdstat_") and name != "cmdstat_info":
-            command = name.removeprefix("cmdstat_").split("|")[0]
-            counters += Counters(calls={command: int(found[1])}, usec={command: float(found[2])})
-    return counters
 
 
 class Nodes:
     """Some servers, with a connection to each for questions. A context manager that stops them."""
 
-    def __init__(self, servers: Cluster | Shards, urls: Sequence[str]) -> None:
-        self.urls = urls
-        """The addresses of the nodes, over TCP."""
+    def __init__(self, n: int) -> None:
         with ExitStack() as stack:
-            stack.enter_context(servers)
-            self.servers = list(servers)
+            self.servers = stack.enter_context(Cluster(n, tcp=True, program=PROGRAM))
+            self.urls: Sequence[str] = self.servers.urls
             self._connections = [stack.enter_context(server.connect()) for server in self.servers]
             self._frozen: set[int] = set()
             self._questions = 0
@@ -92,20 +66,8 @@ class Nodes:
             counts = [self.count() for _ in range(10)]
             # The cost of these requests counts for no subject.
             spent_us = min(after.since(before).cpu_us for before, after in pairwise(counts))
-            self._question_us = spent_us / len(self.servers)
+            self._question_us = spent_us / n
             self._stack = stack.pop_all()
-
-    @classmethod
-    def plain(cls, n: int) -> Self:
-        """Independent servers."""
-        servers = Cluster(n, tcp=True, program=PROGRAM)
-        return cls(servers, servers.urls)
-
-    @classmethod
-    def cluster(cls, shards: int) -> Self:
-        """A Redis Cluster without replicas, which is one node."""
-        servers = Shards(shards, program=PROGRAM)
-        return cls(servers, [servers.url])
 
     def __enter__(self) -> Self:
         return self
@@ -113,18 +75,10 @@ class Nodes:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def __iter__(self) -> Iterator[Server]:
-        return iter(self.servers)
-
-    @property
-    def unix_urls(self) -> list[str]:
-        """Their unix sockets."""
-        return [f"unix://{server.socket}" for server in self.servers]
-
     @property
     def version(self) -> str:
         """Their program and version."""
-        return version(self.servers[0].program)
+        return version(PROGRAM)
 
     def freeze(self, i: int) -> None:
         """Stops a server without ending it; it is not asked while it is frozen."""

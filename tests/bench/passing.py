@@ -7,7 +7,7 @@ import time
 from bench.figures import percentile
 from bench.nodes import Nodes
 from bench.process import Failed, Process
-from bench.session import LIMIT_S, Session, able, sleep_until
+from bench.session import LIMIT_S, Session
 from bench.subjects import Subject
 
 HOLD_MS = 1
@@ -28,12 +28,12 @@ SOON_NS = 100_000_000
 
 def hand_over(session: Session, workload: str) -> None:
     """Two processes, one of which waits when the other releases."""
-    _pass(session, workload, session.one, able(session.subjects, waits=True))
+    _pass(session, workload, session.one, session.able(waits=True))
 
 
 def hand_over_five(session: Session, workload: str) -> None:
     """The same on five nodes."""
-    _pass(session, workload, session.five, able(session.subjects, waits=True, many_nodes=True))
+    _pass(session, workload, session.five, session.able(waits=True, many_nodes=True))
 
 
 def _pass(session: Session, workload: str, nodes: Nodes, subjects: list[Subject]) -> None:
@@ -69,9 +69,7 @@ def contention64(session: Session, workload: str) -> None:
 
 
 def _contention(session: Session, workload: str, processes: int, seconds: float) -> None:
-    subjects = [subject for subject in able(session.subjects, waits=True) if processes <= subject.processes]
-    session.random.shuffle(subjects)
-    for subject in subjects:
+    for subject in session.able(waits=True):
         session.one.empty()
         with session.crew(workload, lambda _: [session.one.urls] * processes, [subject]) as crew:
             for there in crew.shuffled():
@@ -89,28 +87,27 @@ def _contend(session: Session, workload: str, subject: Subject, crowd: list[Proc
     name = f"{workload}:{subject.name}"
     for process in crowd:
         process.send({"op": "contend", "name": name, "start_ns": start_ns, "end_ns": end_ns, "hold_ms": HOLD_MS})
-    sleep_until(start_ns)
-    with session.counted(session.one) as count:
-        sleep_until(end_ns)
+    time.sleep(max(start_ns - time.monotonic_ns(), 0) / 1e9)
+    before = session.one.count()
+    time.sleep(max(end_ns - time.monotonic_ns(), 0) / 1e9)
+    done = session.one.count().since(before)
     answers = [process.answer(SLOWEST_S) for process in crowd]
     counts = [answer["count"] for answer in answers]
     if not any(counts):
         raise Failed(f"nobody got the lock within {seconds:g} s")
     waits = [wait for answer in answers for wait in answer["samples_ns"]]
+    held_ns = sum(answer["held_ns"] for answer in answers)
     session.record(
         workload,
         subject,
         0,
-        processes=len(crowd),
         count=sum(counts),
         most=max(counts),
         least=min(counts),
         wall_ns=end_ns - start_ns,
-        held_ns=sum(answer["held_ns"] for answer in answers),
+        free_ns=max(end_ns - start_ns - held_ns, 0),
         cpu_ns=sum(answer["cpu_ns"] for answer in answers),
         p50_ns=percentile(waits, 50),
         p99_ns=percentile(waits, 99),
-        server_cpu_us=count.done.cpu_us,
-        requests=count.done.reads,
-        commands=count.done.commands,
+        **done.shown,
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
@@ -31,7 +29,6 @@ class Process:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
-        self.started_ns = time.monotonic_ns()
         self._process = start(command, self._errors, cwd=HERE)
         self._lines = bytearray()
         self._asked_s = time.monotonic()
@@ -43,23 +40,13 @@ class Process:
         self.kill()
 
     @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
-
-    @property
     def alive(self) -> bool:
         """Whether it still runs."""
         return self._process.poll() is None
 
     def memory(self) -> int:
         """Resident, in bytes."""
-        return int(psutil.Process(self.pid).memory_info().rss)
-
-    def times(self) -> tuple[float, float]:
-        """Its processor time so far, in seconds: outside the kernel, and inside."""
-        times = psutil.Process(self.pid).cpu_times()
-        return times.user, times.system
+        return int(psutil.Process(self._process.pid).memory_info().rss)
 
     def ask(self, request: Json, limit_s: float) -> Json:
         """Sends a request and returns its answer; raises `Failed`."""
@@ -83,20 +70,10 @@ class Process:
             raise Failed(str(answer["error"]))
         return answer
 
-    def end(self, limit_s: float) -> None:
-        """Closes its input and waits for its end; raises `Failed`."""
-        assert self._process.stdin
-        self._process.stdin.close()
-        try:
-            self._process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            raise Failed(f"did not end within {limit_s:g} s") from None
-
     def kill(self) -> None:
-        """Ends it and its children at once: a tracer is another process than the one it traces."""
-        if self._process.poll() is None:
-            os.killpg(self.pid, signal.SIGKILL)
-            self._process.wait()
+        """Ends it at once."""
+        self._process.kill()
+        self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             assert stream
             try:

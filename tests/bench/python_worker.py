@@ -12,20 +12,14 @@ import argparse
 import asyncio
 import importlib
 import json
-import statistics
 import sys
 import threading
 import time
-import tracemalloc
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from functools import partial
 from importlib.metadata import version
 from typing import Any, Protocol, cast
 
 Json = dict[str, Any]
-
-Turn = tuple[int, int, int]
-"""The instants at which a hold was asked for, began and ended."""
 
 MOST_SAMPLES = 2_000
 """The most samples of a turn; more are thinned out."""
@@ -134,8 +128,6 @@ class Worker:
             self.runner = Tasks() if subject == "python-asyncio" else Threads()
             client = library.Redlock(urls, ttl=ttl_s)
             self.lock: Callable[[str], Handle] = client.lock
-            self.reader: Callable[[str], Handle] = partial(client.lock, shared=True)
-            self.semaphore: Callable[[str, int], Handle] = client.semaphore
         else:
             peer: Any = importlib.import_module("peers.peers").PEERS[subject]
             self.runner = Tasks() if peer.is_async else Threads()
@@ -145,7 +137,7 @@ class Worker:
     async def perform(self, request: Json) -> Json:
         """Performs a request."""
         op = request.pop("op")
-        ops = {"pairs", "allocations", "acquire", "release", "contend", "hold", "wait", "usage"}
+        ops = {"pairs", "acquire", "release", "contend", "hold", "wait", "usage"}
         if op not in ops:
             raise ValueError(f"no such op: {op}")
         answer: Json = await getattr(self, op)(**request)
@@ -166,11 +158,8 @@ class Worker:
         if self.runner.is_async:
             await released
 
-    async def pairs(
-        self, names: Sequence[str], seconds: float | None = None, count: int = 0, *, shared: bool = False
-    ) -> Json:
+    async def pairs(self, names: Sequence[str], seconds: float | None = None, count: int = 0) -> Json:
         """Acquires and releases repeatedly, one task for each name."""
-        make = self.reader if shared else self.lock
         end_ns = None if seconds is None else now_ns() + int(seconds * 1e9)
         most = sys.maxsize if seconds is not None else count // len(names)
 
@@ -178,7 +167,7 @@ class Worker:
             samples: list[int] = []
             while len(samples) < most:
                 begun_ns = now_ns()
-                await self.give_back(await self.take(make(name)))
+                await self.give_back(await self.take(self.lock(name)))
                 now = now_ns()
                 samples.append(now - begun_ns)
                 if end_ns is not None and now >= end_ns:
@@ -188,20 +177,6 @@ class Worker:
         wall_ns, cpu = now_ns(), cpu_ns()
         samples = [sample for turns in await self.runner.each(turn(name) for name in names) for sample in turns]
         return tally(samples, now_ns() - wall_ns, cpu_ns() - cpu)
-
-    async def allocations(self, names: Sequence[str], count: int) -> Json:
-        """The most that a pair has allocated."""
-        await self.pairs(names, count=count)
-        tracemalloc.start()
-        peaks = []
-        for _ in range(count):
-            before, _ = tracemalloc.get_traced_memory()
-            tracemalloc.reset_peak()
-            await self.give_back(await self.take(self.lock(names[0])))
-            peaks.append(tracemalloc.get_traced_memory()[1] - before)
-        tracemalloc.stop()
-        counted = "the most bytes of Python objects at one time within a pair (tracemalloc)"
-        return {"count": 1, "bytes": statistics.median(peaks), "counted": counted}
 
     async def acquire(self, name: str) -> Json:
         """Acquires one lock."""
@@ -215,47 +190,20 @@ class Worker:
         await self.give_back(lock)
         return {"asked_ns": asked_ns, "released_ns": now_ns()}
 
-    async def contend(
-        self,
-        name: str,
-        start_ns: int,
-        end_ns: int,
-        hold_ms: int,
-        permits: int | None = None,
-        tasks: int = 1,
-        writers: int | None = None,
-    ) -> Json:
-        """Acquires, holds and releases a lock, or one of so many permits, that others want too."""
-        reads: list[Turn] = []
-        writes: list[Turn] = []
-
-        def compete(task: int) -> Coroutine[Any, Any, None]:
-            if writers is not None and task >= writers:
-                return self.compete(lambda: self.reader(name), end_ns, hold_ms, reads)
-            if permits is not None:
-                return self.compete(lambda: self.semaphore(name, permits), end_ns, hold_ms, writes)
-            return self.compete(lambda: self.lock(name), end_ns, hold_ms, writes)
-
+    async def contend(self, name: str, start_ns: int, end_ns: int, hold_ms: int) -> Json:
+        """Acquires, holds and releases a lock that others want too."""
         await self.runner.sleep((start_ns - now_ns()) / 1e9)
-        cpu = cpu_ns()
-        await self.runner.each(compete(task) for task in range(tasks))
-        cpu = cpu_ns() - cpu
-        turns = reads + writes
-        waits = [since_ns - asked_ns for asked_ns, since_ns, _ in turns]
-        in_time = [until_ns - since_ns for _, since_ns, until_ns in turns if since_ns < end_ns]
-        answer = tally(waits, end_ns - start_ns, cpu) | {"count": len(in_time), "held_ns": sum(in_time)}
-        if permits is not None:
-            answer["holds_ns"] = [hold for _, *hold in turns]
-        return answer if writers is None else answer | {"reads_ns": reads, "writes_ns": writes}
-
-    async def compete(self, make: Callable[[], Handle], end_ns: int, hold_ms: int, turns: list[Turn]) -> None:
-        """Acquires, holds and releases, and adds every turn."""
+        cpu, waits, held = cpu_ns(), [], []
         while (asked_ns := now_ns()) < end_ns:
-            lock = await self.take(make())
+            lock = await self.take(self.lock(name))
             since_ns = now_ns()
             await self.runner.sleep(hold_ms / 1000)
-            turns.append((asked_ns, since_ns, now_ns()))
+            waits.append(since_ns - asked_ns)
+            if since_ns < end_ns:
+                held.append(now_ns() - since_ns)
             await self.give_back(lock)
+        answer = tally(waits, end_ns - start_ns, cpu_ns() - cpu)
+        return answer | {"count": len(held), "held_ns": sum(held)}
 
     async def hold(self, prefix: str, count: int) -> Json:
         """Acquires many locks and keeps them."""

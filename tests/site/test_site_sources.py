@@ -45,34 +45,6 @@ def test_programs_in_several_languages_become_tabs() -> None:
     assert "    ```python\n    with redlock" in made
 
 
-def test_a_tab_can_be_added() -> None:
-    made = shape.with_tabs(LANGUAGES, {"asyncio": "```python\nawait work()\n```\n"})
-    assert titles(made) == ["Python", "asyncio", "Node", "Rust"]
-
-
-def test_one_program_is_not_a_tab() -> None:
-    text = "```python\nwork()\n```\n\nand\n\n```js\nwork();\n```\n"
-    assert shape.with_tabs(text) == text
-
-
-def test_programs_after_the_names_of_their_languages_become_tabs() -> None:
-    text = "It counts. In Python:\n\n```python\na\n```\n\nIn Node, with `npm install x`:\n\n```js\nb\n```\n"
-    made = shape.with_tabs(text)
-    assert titles(made) == ["Python", "Node"]
-    assert made.startswith("It counts.\n")
-    assert "With `npm install x`:" in made
-    assert "In Node" not in made
-
-
-def test_sections_about_languages_become_tabs() -> None:
-    made = shape.with_tabs(
-        "## All\n\n### In Rust\n\na\n\n```rs\nb\n```\n\n### In Node\n\nc\n\n```js\nd\n```\n\nBoth.\n\n## End\n"
-    )
-    assert titles(made) == ["Node", "Rust"]
-    assert made.index("Both.") > made.index("    d")
-    assert "### In" not in made
-
-
 def links() -> Any:
     return sources.Links(pages={"core/docs/waiting.md": "concepts/waiting.md"}, ref="v1")
 

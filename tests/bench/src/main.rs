@@ -1,4 +1,4 @@
-//! The worker for the two faces in Rust, and for sockets without a library.
+//! The worker for the two faces in Rust, and for a socket without a library.
 
 mod bare;
 mod ours;
@@ -6,14 +6,12 @@ mod ours;
 use std::process::ExitCode;
 
 use clap::Parser;
-use redlock_bench_worker::{Args, Failure, now_ns, serve};
+use redlock_bench_worker::{Args, Failure, serve};
 
-use crate::bare::Plan;
 use crate::ours::{Async, Blocking};
 
 fn main() -> ExitCode {
-    let begun_ns = now_ns();
-    match run(&Args::parse(), begun_ns) {
+    match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("redlock-bench: {error}");
@@ -22,12 +20,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args, begun_ns: u64) -> Result<(), Failure> {
+fn run(args: &Args) -> Result<(), Failure> {
     match args.subject.as_str() {
-        "rust-async" => serve::<Async>(args, begun_ns),
-        "rust-blocking" => serve::<Blocking>(args, begun_ns),
-        "bare" => bare::serve(args, begun_ns, Plan::Plain),
-        "bare-scripts" => bare::serve(args, begun_ns, Plan::Ours),
+        "rust-async" => serve::<Async>(args),
+        "rust-blocking" => serve::<Blocking>(args),
+        "bare" => bare::serve(args),
         other => Err(format!("no such subject: {other}").into()),
     }
 }

@@ -26,14 +26,6 @@ macro_rules! subject {
             Ok(client.lock(name).acquire()$(.$await)??)
         }
 
-        async fn acquire_permit(client: &Self::Client, name: &str, permits: u32) -> Result<Self::Held, Failure> {
-            Ok(client.semaphore(name, permits).acquire()$(.$await)??)
-        }
-
-        async fn acquire_shared(client: &Self::Client, name: &str) -> Result<Self::Held, Failure> {
-            Ok(client.lock(name).shared().acquire()$(.$await)??)
-        }
-
         async fn release(held: Self::Held) -> Result<(), Failure> {
             Ok(held.release()$(.$await)??)
         }

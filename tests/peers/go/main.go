@@ -1,5 +1,4 @@
 // Does with a peer's lock what a test asks for: JSON lines in, JSON lines out, as tests/peers/README.md describes them.
-// With arguments it is a worker of the benchmark.
 package main
 
 import (
@@ -57,13 +56,6 @@ func (d *driver) perform(asked request) (acquired *bool, err error) {
 }
 
 func main() {
-	begun := nowNs()
-	if len(os.Args) > 1 {
-		if err := work(os.Args[1:], begun); err != nil {
-			log.Fatal(err)
-		}
-		return
-	}
 	var d driver
 	lines, answers := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {

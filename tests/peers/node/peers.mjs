@@ -9,7 +9,7 @@ import redisSemaphore from "redis-semaphore";
 import NodeRedlock, { ExecutionError } from "redlock";
 import { createLock, createRedlock, IoredisAdapter, LockAcquisitionError } from "redlock-universal";
 
-const { Mutex, RedlockMutex, RedlockSemaphore, Semaphore } = redisSemaphore;
+const { Mutex, RedlockMutex } = redisSemaphore;
 
 /** How often to try again, after about `every` ms each, to wait for `wait` ms. */
 function retries(wait, every) {
@@ -63,25 +63,12 @@ function redlockUniversal(clients, name, ttl, wait) {
   );
 }
 
-function semaphoreOptions(ttl, wait) {
+function semaphoreMutex(clients, name, ttl, wait) {
   const options = { lockTimeout: ttl, acquireTimeout: wait ?? Number.POSITIVE_INFINITY };
   // Within no time it would not even try once.
-  return wait === 0 ? { ...options, acquireTimeout: ttl, acquireAttemptsLimit: 1 } : options;
-}
-
-function semaphoreMutex(clients, name, ttl, wait) {
-  const options = semaphoreOptions(ttl, wait);
+  if (wait === 0) Object.assign(options, { acquireTimeout: ttl, acquireAttemptsLimit: 1 });
   const mutex = clients.length === 1 ? new Mutex(clients[0], name, options) : new RedlockMutex(clients, name, options);
   return { acquire: () => mutex.tryAcquire(), release: () => mutex.release() };
-}
-
-function semaphore(clients, name, permits, ttl, wait) {
-  const options = semaphoreOptions(ttl, wait);
-  const made =
-    clients.length === 1
-      ? new Semaphore(clients[0], name, permits, options)
-      : new RedlockSemaphore(clients, name, permits, options);
-  return { acquire: () => made.tryAcquire(), release: () => made.release() };
 }
 
 /** ioredis takes the path of a unix socket, and not its URL. */
@@ -89,14 +76,13 @@ function connect(url) {
   return new Redis(url.replace(/^unix:\/\//, ""));
 }
 
-function peer(make, makeSemaphore) {
+function peer(make) {
   return {
     nodes: null,
     open(urls) {
       const clients = urls.map(connect);
       return {
         lock: (name, ttl, wait) => make(clients, name, ttl, wait),
-        semaphore: (name, permits, ttl, wait) => makeSemaphore(clients, name, permits, ttl, wait),
         close: () => Promise.all(clients.map((client) => client.quit())),
       };
     },
@@ -107,5 +93,5 @@ function peer(make, makeSemaphore) {
 export const PEERS = {
   "node-redlock": peer(nodeRedlock),
   "redlock-universal": peer(redlockUniversal),
-  "redis-semaphore": peer(semaphoreMutex, semaphore),
+  "redis-semaphore": peer(semaphoreMutex),
 };

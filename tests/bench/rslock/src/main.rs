@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use redlock_bench_worker::{Args, Failure, Subject, Wait, now_ns, serve, spawn_async};
+use redlock_bench_worker::{Args, Failure, Subject, Wait, serve, spawn_async};
 use rslock::{LockGuard, LockManager};
 
 struct Rslock;
@@ -42,8 +42,7 @@ impl Subject for Rslock {
 }
 
 fn main() -> ExitCode {
-    let begun_ns = now_ns();
-    match serve::<Rslock>(&Args::parse(), begun_ns) {
+    match serve::<Rslock>(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("redlock-bench-rslock: {error}");

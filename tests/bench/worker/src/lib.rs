@@ -2,7 +2,6 @@
 //!
 //! A library takes part by implementing [`Subject`]; what a workload asks for is written once.
 
-mod clock;
 mod subject;
 mod tally;
 mod worker;
@@ -11,11 +10,12 @@ use std::io::{self, BufRead, Write};
 use std::time::Duration;
 
 use clap::Parser;
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-pub use clock::{cpu_ns, now_ns, wall_us};
 pub use subject::{RUNTIME, Subject, Wait, run_blocking, spawn_async};
 pub use tally::{Tally, Until};
+
 use worker::Worker;
 
 /// The reason for a failure.
@@ -32,42 +32,34 @@ pub struct Args {
     /// For how long the server keeps a lock, in milliseconds.
     #[arg(long, default_value_t = 10_000)]
     pub ttl_ms: u64,
-    /// Acquire once, report when, and end.
-    #[arg(long)]
-    pub cold: bool,
 }
 
-impl Args {
-    /// For how long the server keeps a lock.
-    #[must_use]
-    pub const fn ttl(&self) -> Duration {
-        Duration::from_millis(self.ttl_ms)
-    }
+/// `CLOCK_MONOTONIC`, which all processes of a machine share.
+#[must_use]
+pub fn now_ns() -> u64 {
+    nanoseconds(ClockId::Monotonic)
 }
 
-/// Answers the requests of standard input until its end, or does what `cold` asks for.
+/// Processor time of this process, all its threads together.
+#[must_use]
+pub fn cpu_ns() -> u64 {
+    nanoseconds(ClockId::ProcessCPUTime)
+}
+
+#[expect(clippy::cast_sign_loss, reason = "neither clock is ever negative")]
+fn nanoseconds(clock: ClockId) -> u64 {
+    let at = clock_gettime(clock);
+    at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64
+}
+
+/// Answers the requests of standard input until its end.
 ///
 /// # Errors
 ///
-/// Standard input and output, and a cold start that fails.
-pub fn serve<S: Subject>(args: &Args, begun_ns: u64) -> Result<(), Failure> {
-    let mut worker = Worker::<S>::open(&args.urls, args.ttl())?;
-    if args.cold {
-        worker.perform(&json!({"op": "acquire", "name": "bench:cold"}))?;
-        cold(begun_ns)?;
-        return worker.perform(&json!({"op": "release"})).map(drop);
-    }
+/// Standard input and output.
+pub fn serve<S: Subject>(args: &Args) -> Result<(), Failure> {
+    let mut worker = Worker::<S>::open(&args.urls, Duration::from_millis(args.ttl_ms))?;
     answer_each(&json!({"ready": {"version": S::version()}}), |request| worker.perform(request))
-}
-
-/// Reports a cold start that has just come to its acquire.
-///
-/// # Errors
-///
-/// Standard output.
-pub fn cold(begun_ns: u64) -> Result<(), Failure> {
-    // There is nothing to import.
-    say(&json!({"begun_ns": begun_ns, "imported_ns": begun_ns, "acquired_ns": now_ns(), "cpu_ns": cpu_ns()}))
 }
 
 /// Says `ready`, then answers each request of standard input.

@@ -44,22 +44,6 @@ pub trait Subject: 'static {
     /// Acquires a lock without a time limit.
     fn acquire(client: &Self::Client, name: &str) -> impl Future<Output = Result<Self::Held, Failure>> + Send;
 
-    /// Acquires one of so many permits of a semaphore without a time limit; a library without semaphores fails.
-    fn acquire_permit(
-        client: &Self::Client,
-        name: &str,
-        permits: u32,
-    ) -> impl Future<Output = Result<Self::Held, Failure>> + Send {
-        let _ = (client, name, permits);
-        async { Err("this library does not have a semaphore".into()) }
-    }
-
-    /// Acquires a lock as one of its readers without a time limit; a library without shared locks fails.
-    fn acquire_shared(client: &Self::Client, name: &str) -> impl Future<Output = Result<Self::Held, Failure>> + Send {
-        let _ = (client, name);
-        async { Err("this library does not have a shared lock".into()) }
-    }
-
     /// Releases it.
     fn release(held: Self::Held) -> impl Future<Output = Result<(), Failure>> + Send;
 }

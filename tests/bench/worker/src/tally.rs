@@ -52,16 +52,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds one that took so long.
-    pub fn add(&mut self, took_ns: u64) {
-        self.count += 1;
-        self.samples_ns.push(took_ns);
-    }
-
     /// Adds one that began at this instant and ends now; returns now.
     pub fn add_since(&mut self, begun_ns: u64) -> u64 {
         let now_ns = now_ns();
-        self.add(now_ns - begun_ns);
+        self.count += 1;
+        self.samples_ns.push(now_ns - begun_ns);
         now_ns
     }
 

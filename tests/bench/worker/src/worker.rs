@@ -4,14 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 use crate::subject::Subject;
 use crate::tally::{Tally, Until};
 use crate::{Failure, cpu_ns, now_ns};
-
-#[global_allocator]
-static HEAP: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
 
 /// How many tasks acquire the locks for `hold`.
 const HANDS: usize = 64;
@@ -32,7 +28,6 @@ impl<S: Subject> Worker<S> {
     pub(crate) fn perform(&mut self, request: &Value) -> Result<Value, Failure> {
         match request["op"].as_str() {
             Some("pairs") => self.pairs(request),
-            Some("allocations") => allocations(|| self.pairs(request)),
             Some("acquire") => self.acquire(request),
             Some("release") => self.release(),
             Some("contend") => self.contend(request),
@@ -46,9 +41,8 @@ impl<S: Subject> Worker<S> {
     fn pairs(&self, request: &Value) -> Result<Value, Failure> {
         let names: Vec<String> = serde_json::from_value(request["names"].clone())?;
         let until = Until::of(request, names.len())?;
-        let want = if request["shared"].as_bool() == Some(true) { Want::Shared } else { Want::Lock };
         let (wall_ns, cpu) = (now_ns(), cpu_ns());
-        let works = names.into_iter().map(|name| pairs::<S>(self.client.clone(), name, want, until));
+        let works = names.into_iter().map(|name| pairs::<S>(self.client.clone(), name, until));
         let tallies = each::<S, _, _>(works)?;
         let (wall_ns, cpu) = (now_ns() - wall_ns, cpu_ns() - cpu);
         let mut all = Tally::default();
@@ -81,47 +75,27 @@ impl<S: Subject> Worker<S> {
 
     fn contend(&self, request: &Value) -> Result<Value, Failure> {
         let (start_ns, end_ns) = (number(request, "start_ns")?, number(request, "end_ns")?);
-        let tasks = request["tasks"].as_u64().unwrap_or(1);
-        let writers = request["writers"].as_u64();
-        let permits = request["permits"].as_u64().map(u32::try_from).transpose()?;
-        let contest = Contest {
-            name: text(request, "name")?,
-            want: permits.map_or(Want::Lock, Want::Permit),
-            end_ns,
-            nap: Duration::from_millis(number(request, "hold_ms")?),
-        };
-        let works = (0..tasks).map(|task| {
-            let want = if task < writers.unwrap_or(tasks) { contest.want } else { Want::Shared };
-            compete::<S>(self.client.clone(), Contest { want, ..contest.clone() })
-        });
+        let (client, name) = (self.client.clone(), text(request, "name")?);
+        let nap = Duration::from_millis(number(request, "hold_ms")?);
         one::<S, _>(async move {
             S::sleep(Duration::from_nanos(start_ns.saturating_sub(now_ns()))).await;
-            Ok(())
-        })?;
-        let cpu = cpu_ns();
-        let results = each::<S, _, _>(works)?;
-        let cpu = cpu_ns() - cpu;
-        let (mut waits, mut holds) = (Tally::default(), Vec::new());
-        let (mut read, mut written) = (Vec::new(), Vec::new());
-        for (want, turns) in results {
-            for [asked_ns, since_ns, _] in &turns {
-                waits.add(since_ns - asked_ns);
+            let (mut waits, cpu, mut in_time, mut held_ns) = (Tally::default(), cpu_ns(), 0, 0);
+            while now_ns() < end_ns {
+                let asked_ns = now_ns();
+                let held = S::acquire(&client, &name).await?;
+                let since_ns = waits.add_since(asked_ns);
+                S::sleep(nap).await;
+                if since_ns < end_ns {
+                    in_time += 1;
+                    held_ns += now_ns() - since_ns;
+                }
+                S::release(held).await?;
             }
-            holds.extend(turns.iter().map(|[_, since_ns, until_ns]| [*since_ns, *until_ns]));
-            if want == Want::Shared { &mut read } else { &mut written }.extend(turns);
-        }
-        let in_time = holds.iter().filter(|[since_ns, _]| *since_ns < end_ns);
-        let mut answer = waits.json(end_ns - start_ns, cpu);
-        answer["count"] = in_time.clone().count().into();
-        answer["held_ns"] = in_time.map(|[since_ns, until_ns]| until_ns - since_ns).sum::<u64>().into();
-        if permits.is_some() {
-            answer["holds_ns"] = json!(holds);
-        }
-        if writers.is_some() {
-            answer["reads_ns"] = json!(read);
-            answer["writes_ns"] = json!(written);
-        }
-        Ok(answer)
+            let mut answer = waits.json(end_ns - start_ns, cpu_ns() - cpu);
+            answer["count"] = json!(in_time);
+            answer["held_ns"] = json!(held_ns);
+            Ok(answer)
+        })
     }
 
     fn hold(&mut self, request: &Value) -> Result<Value, Failure> {
@@ -158,70 +132,15 @@ impl<S: Subject> Worker<S> {
     }
 }
 
-/// What a task acquires by a name.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Want {
-    /// The lock.
-    Lock,
-    /// The lock, as one of its readers.
-    Shared,
-    /// One of so many permits of a semaphore.
-    Permit(u32),
-}
-
-/// A name that many want at the same time, until when, and how long each keeps it.
-#[derive(Clone, Debug)]
-struct Contest {
-    name: String,
-    want: Want,
-    end_ns: u64,
-    nap: Duration,
-}
-
-async fn take<S: Subject>(client: &S::Client, name: &str, want: Want) -> Result<S::Held, Failure> {
-    match want {
-        Want::Lock => S::acquire(client, name).await,
-        Want::Shared => S::acquire_shared(client, name).await,
-        Want::Permit(permits) => S::acquire_permit(client, name, permits).await,
-    }
-}
-
-/// Acquires, holds and releases repeatedly. Returns what it wanted, and of each hold the instants at which it was asked
-/// for, began and ended.
-async fn compete<S: Subject>(client: S::Client, contest: Contest) -> Result<(Want, Vec<[u64; 3]>), Failure> {
-    let mut turns = Vec::new();
-    while now_ns() < contest.end_ns {
-        let asked_ns = now_ns();
-        let held = take::<S>(&client, &contest.name, contest.want).await?;
-        let since_ns = now_ns();
-        S::sleep(contest.nap).await;
-        turns.push([asked_ns, since_ns, now_ns()]);
-        S::release(held).await?;
-    }
-    Ok((contest.want, turns))
-}
-
-async fn pairs<S: Subject>(client: S::Client, name: String, want: Want, until: Until) -> Result<Tally, Failure> {
+async fn pairs<S: Subject>(client: S::Client, name: String, until: Until) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
     while until.goes_on(tally.count) {
         let begun_ns = now_ns();
-        let held = take::<S>(&client, &name, want).await?;
+        let held = S::acquire(&client, &name).await?;
         S::release(held).await?;
         tally.add_since(begun_ns);
     }
     Ok(tally)
-}
-
-fn allocations(perform: impl FnOnce() -> Result<Value, Failure>) -> Result<Value, Failure> {
-    let region = Region::new(HEAP);
-    let answer = perform()?;
-    let seen = region.change();
-    Ok(json!({
-        "count": answer["count"],
-        "allocations": seen.allocations,
-        "bytes": seen.bytes_allocated,
-        "counted": "calls of the allocator and the bytes asked for",
-    }))
 }
 
 /// Runs all of these concurrently; returns their results, or the first failure.
