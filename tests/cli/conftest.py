@@ -6,8 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -42,32 +41,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--redlock", type=Path, help="another program than the one that cargo has built", metavar="PROGRAM")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Lets the launchers take turns in `make test`: in each test, each launcher and each value has a case."""
-    if config.getoption("--all"):
-        return
-    values: dict[str, list[str]] = defaultdict(list)
-    cases: dict[pytest.Item, tuple[list[str], str, int]] = {}
-    for item in items:
-        call = getattr(item, "callspec", None)
-        if call and "launcher" in call.params and item.path.parent == Path(__file__).parent:
-            launcher = call.params["launcher"]
-            value = "-".join(each for each in call.id.split("-") if each != launcher)
-            known = values[item.nodeid.partition("[")[0]]
-            known += [value] if value not in known else []
-            cases[item] = known, value, list(LAUNCHERS).index(launcher)
-
-    def is_repeated(item: pytest.Item) -> bool:
-        if item not in cases:
-            return False
-        known, value, launcher = cases[item]
-        number = known.index(value)
-        return launcher % len(known) != number and number % len(LAUNCHERS) != launcher
-
-    config.hook.pytest_deselected(items=[item for item in items if is_repeated(item)])
-    items[:] = [item for item in items if not is_repeated(item)]
-
-
 def _built() -> Path:
     return ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug" / "redlock"
 
@@ -86,7 +59,14 @@ LAUNCHERS = {"rust": _built, "python": _console_script, "node": _linked_by_npm}
 """The file that each way to install it executes."""
 
 every_launcher = pytest.mark.parametrize("launcher", LAUNCHERS, indirect=True)
-"""For what the hosts of the program could spoil."""
+"""For what the hosts of the program could spoil: arguments, the exit status, signals, streams, the terminal."""
+
+
+def each_launcher(name: str, values: Sequence[object]) -> pytest.MarkDecorator:
+    """The program of cargo with each of the values of a parameter, and the other launchers with the first of them."""
+    cases = [("rust", value) for value in values]
+    cases += [(launcher, values[0]) for launcher in LAUNCHERS if launcher != "rust"]
+    return pytest.mark.parametrize(("launcher", name), cases, indirect=["launcher"])
 
 
 @pytest.fixture

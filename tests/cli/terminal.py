@@ -20,11 +20,11 @@ from support.resp import LIMIT_S
 
 _CHUNK = 4096
 
-INTERRUPT, QUIT, STOP, END = "\x03", "\x1c", "\x1a", "\x04"
-"""Control and C, \\, Z and D."""
+INTERRUPT, QUIT, STOP = "\x03", "\x1c", "\x1a"
+"""Control and C, \\ and Z."""
 
-HOLD, GO_ON = "\x13", "\x11"
-"""Control and S, and Q: nothing is written meanwhile."""
+HOLD = "\x13"
+"""Control and S: nothing is written from now on."""
 
 
 class Terminal:
@@ -36,7 +36,7 @@ class Terminal:
         self._seen = 0
         self._hung_up = False
         os.set_blocking(self._master, False)
-        self.resize(24, 120)
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
         dies, slave = die_with_parent(), self._slave
 
         def prepare() -> None:
@@ -76,10 +76,6 @@ class Terminal:
     def echoes(self) -> bool:
         """Whether it shows what is typed."""
         return bool(self.modes[3] & termios.ECHO)
-
-    def resize(self, rows: int, columns: int) -> None:
-        """Changes its size, of which the foreground is notified."""
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def type(self, text: str) -> None:
         """Types this."""

@@ -60,15 +60,6 @@ def test_a_crowd_for_one_name(
     assert keys_of(own_node, name) == {fence_key(name).encode()}, "nothing is left"
 
 
-def test_a_crowd_without_patience(redlock: Redlock, own_node: Server, name: str, tmp_path: Path) -> None:
-    """Each that does not get the lock says so by its exit status."""
-    counter = tmp_path / "counter"
-    counter.write_text("0\n")
-    statuses = crowd(redlock.at(own_node), 40, 20, ["-q", "-n", name, "--", *COUNT, str(counter)])
-    assert statuses.keys() <= {0, 75}
-    assert int(counter.read_text()) == statuses[0] > 0
-
-
 def test_a_crowd_for_slots(redlock: Redlock, own_node: Server, name: str, tmp_path: Path) -> None:
     """Two at a time, each in a slot with a counter of its own."""
     for slot in range(2):

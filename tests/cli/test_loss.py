@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from cli.conftest import every_launcher
 from cli.diary import diary_ns
 from cli.redlock import Redlock, one_line, taken
 from cli.running import Ended, group_of
@@ -47,7 +46,6 @@ def expiry_ns(server: Server, name: str) -> float:
     return asked_ns + left_ms * 1e6
 
 
-@every_launcher
 def test_a_command_that_ends_in_time(redlock: Redlock, own_node: Server, proxy: Proxy, name: str) -> None:
     running = redlock.at(proxy.url).hold(*TIMES, name, work=["--beat", "--end-on", "TERM", "--status", "3"])
     proxy.requests(HOLD)
@@ -165,7 +163,6 @@ def test_a_command_that_goes_on_without_the_lock(redlock: Redlock, own_node: Ser
     assert not redlock.diary.signals()
 
 
-@every_launcher
 @pytest.mark.parametrize("taken_by", [None, "somebody@else"], ids=["deleted", "taken"])
 def test_the_lock_is_gone(redlock: Redlock, own_node: Server, name: str, taken_by: str | None) -> None:
     """Nothing is left to wait for: the command is killed as soon as it is known."""
@@ -180,7 +177,6 @@ def test_the_lock_is_gone(redlock: Redlock, own_node: Server, name: str, taken_b
         assert own_node.get(name), "the other's lock stays"
 
 
-@every_launcher
 def test_the_longest_hold(redlock: Redlock, own_node: Server, name: str) -> None:
     at = redlock.at(own_node)
     # Renewals go on until then. Without them the end would come 1.5 s sooner.

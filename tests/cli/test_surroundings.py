@@ -7,14 +7,13 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
 from cli.conftest import every_launcher
-from cli.redlock import STATUS, Redlock, freed, one_line, taken, waiting
+from cli.redlock import Redlock
 from cli.running import MARK
 from conformance.history import SLACK_MS
 from support.clock import until
@@ -23,7 +22,6 @@ from support.servers import Server
 SLACK_S = SLACK_MS / 1000
 
 
-@every_launcher
 def test_cron(redlock: Redlock, node: Server, name: str) -> None:
     """Nearly no environment, no input, another folder, no terminal, and a mail of all output."""
     variables = {"PATH": os.environ["PATH"], MARK: redlock.programs.mark}
@@ -33,14 +31,6 @@ def test_cron(redlock: Redlock, node: Server, name: str) -> None:
     ended = running.end()
     assert (ended.status, ended.out, ended.err) == (0, "done\n", "")
     assert not node.has(name)
-
-
-def test_an_empty_environment(redlock: Redlock, node: Server, name: str) -> None:
-    """No path either. The system's default is looked through."""
-    program = redlock.environment()["PATH"].partition(":")[0] + "/redlock"
-    command = ["env", "-i", f"{MARK}={redlock.programs.mark}", program]
-    words = ["run", "--node", node.url, name, "--", "/bin/sh", "-c", "exit 3"]
-    assert redlock.programs.start([*command, *words]).end().status == 3
 
 
 @pytest.mark.parametrize("launcher", ["rust", "python"], indirect=True)
@@ -55,18 +45,6 @@ def test_nohup(redlock: Redlock, node: Server, name: str) -> None:
     assert not node.has(name)
 
 
-def test_nohup_while_it_waits(redlock: Redlock, node: Server, name: str) -> None:
-    taken(node, name)
-    running = redlock.shell(f"exec nohup redlock run {shlex.quote(name)} -- $work 2>&1")
-    waiting(node, name, running)
-    running.send(signal.SIGHUP)
-    freed(node, name)
-    redlock.diary.begun()
-    redlock.end_work()
-    assert running.end().status == 0
-
-
-@every_launcher
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_a_script(redlock: Redlock, node: Server, name: str, shell: str) -> None:
     script = """
@@ -98,16 +76,6 @@ def test_a_job_in_the_background_of_a_script(redlock: Redlock, name: str) -> Non
     os.kill(job, signal.SIGQUIT)
     os.kill(job, signal.SIGTERM)
     assert running.end(SLACK_S).out.splitlines()[1:] == ["status=143"]
-
-
-def test_a_trap_of_a_script(redlock: Redlock, name: str) -> None:
-    """The usual way to pass a signal on."""
-    job = f"redlock run {shlex.quote(name)} -- $work --end-on TERM --status 6"
-    script = f'{job} & trap "kill $!" TERM; wait $!; wait $!; exit $?'
-    running = redlock.shell(script)
-    redlock.diary.begun()
-    running.send(signal.SIGTERM)
-    assert running.end(SLACK_S).status == 6
 
 
 def test_timeout_of_coreutils(redlock: Redlock, node: Server, name: str) -> None:
@@ -195,19 +163,6 @@ def test_the_first_process_passes_its_signals_on(redlock: Redlock, first: Contai
     assert not node.has(name)
 
 
-@every_launcher
-@pytest.mark.parametrize("name_of", ["TERM", "INT"])
-def test_the_first_process_ends_while_it_waits(
-    redlock: Redlock, first: Container, node: Server, name: str, name_of: str
-) -> None:
-    taken(node, name)
-    first.start("run", name, "--", *redlock.work())
-    waiting(node, name, first.running)
-    os.kill(first.pid(), signal.Signals[f"SIG{name_of}"])
-    assert first.running.end(SLACK_S).status == STATUS[name_of]
-
-
-@every_launcher
 def test_the_first_process_reaps_orphans(redlock: Redlock, first: Container, name: str, tmp_path: Path) -> None:
     """Processes whose parents have ended become its children. None stays behind, dead or as the command."""
     script = """
@@ -222,31 +177,9 @@ def test_the_first_process_reaps_orphans(redlock: Redlock, first: Container, nam
     assert ended.out.endswith("done\n")
 
 
-def test_a_command_of_the_first_process_that_goes_to_the_background(
-    redlock: Redlock, first: Container, name: str
-) -> None:
-    """The end of the first process ends everything in the container: nothing goes on without the lock."""
-    script = f"{shlex.join(redlock.work())} & until test -s {shlex.quote(str(redlock.diary.path))}; do sleep 0.01; done"
-    first.start("run", name, "--", "sh", "-c", script)
-    assert first.running.end().status == 0
-    until(redlock.programs.only, "nobody is left", limit_s=SLACK_S)
-    assert not redlock.diary.of("end")
-
-
 def test_the_first_process_of_a_container_is_killed(redlock: Redlock, first: Container, name: str) -> None:
     first.start("run", "-t", "3s", name, "--", *redlock.work("--catch", "TERM"))
     redlock.diary.begun()
     os.kill(first.pid(), signal.SIGKILL)
     first.running.end(SLACK_S)
     until(redlock.programs.only, "nobody is left", limit_s=SLACK_S)
-
-
-@pytest.mark.parametrize("launcher", ["python"], indirect=True)
-def test_the_module_of_python(redlock: Redlock, node: Server, name: str) -> None:
-    """`python -m redlock` is the same program."""
-    command = [sys.executable, "-m", "redlock", "run", "-n", name, "--"]
-    assert redlock.programs.start([*command, "sh", "-c", "exit 3"], env=redlock.environment()).end().status == 3
-    taken(node, name)
-    ended = redlock.programs.start([*command, "true"], env=redlock.environment()).end()
-    assert ended.status == 75
-    one_line(ended.err)

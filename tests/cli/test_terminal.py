@@ -8,14 +8,13 @@ import shlex
 import signal
 import termios
 
-import psutil
 import pytest
 
-from cli.conftest import every_launcher
+from cli.conftest import each_launcher, every_launcher
 from cli.diary import Entry, diary_ns
 from cli.redlock import LONG_MS, Redlock, freed, keys_of, one_line, taken, waits
 from cli.running import is_stopped
-from cli.terminal import END, GO_ON, HOLD, INTERRUPT, QUIT, STOP, Terminal, screen
+from cli.terminal import HOLD, INTERRUPT, QUIT, STOP, Terminal, screen
 from conformance.history import SLACK_MS
 from support.clock import until
 from support.servers import Server
@@ -44,7 +43,6 @@ def run(shell: Terminal, redlock: Redlock, name: str, *work: str, options: str =
     return redlock.diary.begun(before + 1)[-1]
 
 
-@every_launcher
 def test_it_reads_what_is_typed(redlock: Redlock, node: Server, name: str) -> None:
     shell = redlock.bash()
     own = shell.foreground
@@ -58,16 +56,13 @@ def test_it_reads_what_is_typed(redlock: Redlock, node: Server, name: str) -> No
     assert not node.has(name)
 
 
-@every_launcher
-@pytest.mark.parametrize(
-    ("key", "number"), [(INTERRUPT, signal.SIGINT), (QUIT, signal.SIGQUIT)], ids=["c", "backslash"]
-)
-def test_it_is_interrupted(redlock: Redlock, node: Server, name: str, key: str, number: int) -> None:
+@each_launcher("number", [signal.SIGINT, signal.SIGQUIT])
+def test_it_is_interrupted(redlock: Redlock, node: Server, name: str, number: int) -> None:
     shell = redlock.bash()
     shell.line("ulimit -c 0")
     run(shell, redlock, name, "--forks", "1")
     redlock.diary.begun(2)
-    shell.type(key)
+    shell.type({signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}[signal.Signals(number)])
     assert status(shell) == 128 + number
     assert not node.has(name)
     until(lambda: redlock.programs.only(shell.process.pid), "nobody is left", limit_s=SLACK_S)
@@ -134,19 +129,6 @@ def test_it_goes_on_in_the_background(redlock: Redlock, node: Server, name: str)
     assert not node.has(name)
 
 
-def test_it_is_brought_to_the_foreground(redlock: Redlock, name: str) -> None:
-    shell = redlock.bash()
-    run(shell, redlock, name, "--catch", "INT", behind="&")
-    assert shell.foreground == os.getpgid(shell.process.pid)
-    shell.line("fg")
-    until(lambda: shell.foreground != os.getpgid(shell.process.pid), "a job has the terminal")
-    shell.type(INTERRUPT)
-    redlock.diary.caught("INT")
-    redlock.end_work()
-    assert status(shell) == 0
-    assert redlock.diary.signals() == ["INT"]
-
-
 def test_it_reads_in_the_background(redlock: Redlock, name: str) -> None:
     """It is stopped, as every job is that reads there, and so is the job of the shell."""
     shell = redlock.bash()
@@ -167,21 +149,6 @@ def jobs(shell: Terminal) -> str:
     return shell.shown[before:]
 
 
-def test_the_program_alone_is_stopped_and_continued(redlock: Redlock, name: str) -> None:
-    """By `kill -TSTP`. The command does not go on without somebody who watches the lock."""
-    shell = redlock.bash()
-    began = run(shell, redlock, name, options="-t 20s")
-    program = psutil.Process(began.pid).parent()
-    assert program
-    program.send_signal(signal.SIGTSTP)
-    shell.expect("Stopped")
-    until(lambda: stopped(began), "the command is stopped too")
-    shell.line("fg")
-    until(lambda: not stopped(began), "it goes on")
-    redlock.end_work()
-    assert status(shell) == 0
-
-
 def test_it_is_lost_while_it_is_stopped(redlock: Redlock, own_node: Server, name: str) -> None:
     """Nothing renews it then. The command does not run for a moment more when the job is continued."""
     at = redlock.at(own_node)
@@ -200,27 +167,6 @@ def test_it_is_lost_while_it_is_stopped(redlock: Redlock, own_node: Server, name
     assert not at.diary.signals()
 
 
-def test_a_short_stop_is_no_loss(redlock: Redlock, name: str) -> None:
-    shell = redlock.bash()
-    run(shell, redlock, name, options="-t 20s")
-    shell.type(STOP)
-    shell.expect("Stopped")
-    shell.line("fg")
-    redlock.end_work()
-    assert status(shell) == 0
-
-
-def test_a_script_reads_after_it(redlock: Redlock, name: str) -> None:
-    """A shell without job control takes no terminal back."""
-    script = f'redlock run {shlex.quote(name)} -- true; echo ready; read line; echo "got $line"'
-    terminal = redlock.terminal("sh", "-c", script)
-    terminal.expect("^ready$")
-    assert terminal.foreground == terminal.process.pid
-    terminal.type("hello\n")
-    terminal.expect("^got hello$")
-    assert terminal.end() == 0
-
-
 def test_a_session_leader_is_not_stopped(redlock: Redlock, name: str) -> None:
     """Nobody could continue it, as in `ssh -t host redlock run`. Without us, the system would ignore ^Z there."""
     terminal = redlock.terminal("redlock", "run", name, "--", *redlock.work("--beat", "--catch", "INT"))
@@ -233,16 +179,6 @@ def test_a_session_leader_is_not_stopped(redlock: Redlock, name: str) -> None:
     until(lambda: redlock.diary.last_ns() > last_ns + 100_000_000, "it goes on")
     redlock.end_work()
     assert terminal.end() == 0
-
-
-def test_two_in_a_pipeline(redlock: Redlock, name: str) -> None:
-    shell = redlock.bash()
-    second = f"redlock run {shlex.quote(name)}/second -- {shlex.join(redlock.work())}"
-    run(shell, redlock, name, behind=f"| {second}")
-    redlock.diary.begun(2)
-    shell.type(INTERRUPT)
-    assert status(shell) == 130
-    until(lambda: redlock.programs.only(shell.process.pid), "nobody is left", limit_s=SLACK_S)
 
 
 def test_a_terminal_that_is_held_delays_no_end(redlock: Redlock, own_node: Server, name: str) -> None:
@@ -258,47 +194,6 @@ def test_a_terminal_that_is_held_delays_no_end(redlock: Redlock, own_node: Serve
     assert at.diary.last_ns() < term.at_ns + 1_700_000_000 + SLACK_MS * 1_000_000
 
 
-def test_one_that_waits_on_a_terminal_that_is_held(redlock: Redlock, node: Server, name: str) -> None:
-    """It ends by a signal, as every program does that is held there, and takes the lock when it is its turn."""
-    for act in ("signal", "turn"):
-        taken(node, name, label="deploy@host-7")
-        terminal = redlock.terminal("redlock", "run", name, "--", *redlock.work())
-        terminal.expect("deploy@host-7")
-        terminal.type(HOLD)
-        held(terminal)
-        if act == "signal":
-            terminal.process.send_signal(signal.SIGTERM)
-            assert terminal.end() == 143
-            freed(node, name)
-        else:
-            freed(node, name)
-            redlock.diary.begun()
-            terminal.type(GO_ON)
-            redlock.end_work()
-            assert terminal.end() == 0
-
-
-def held(terminal: Terminal) -> None:
-    """Waits until a terminal with a line that is rewritten each second shows nothing new for longer than that."""
-    shown, since_ns = terminal.shown, diary_ns()
-
-    def is_held() -> bool:
-        nonlocal shown, since_ns
-        # The system takes a moment to hold it, and the rest of a line comes until then.
-        if terminal.shown != shown:
-            shown, since_ns = terminal.shown, diary_ns()
-        return diary_ns() - since_ns > 2_500_000_000
-
-    until(is_held, "the terminal is held")
-
-
-def test_a_pipeline(redlock: Redlock, name: str) -> None:
-    shell = redlock.bash()
-    job = f"redlock run {shlex.quote(name)} -- sh -c 'cat; echo behind'"
-    shell.line(f"echo hello | {job} | tr a-z A-Z; echo ${{PIPESTATUS[*]}}")
-    shell.expect("^HELLO\nBEHIND\n0 0 0$")
-
-
 def test_a_pager_behind_it(redlock: Redlock, name: str) -> None:
     """It is in our group and reads from the terminal, which is not given away behind its back."""
     shell = redlock.bash()
@@ -310,30 +205,6 @@ def test_a_pager_behind_it(redlock: Redlock, name: str) -> None:
     assert status(shell) == 0
 
 
-def test_a_pager_beside_it(redlock: Redlock, name: str) -> None:
-    shell = redlock.bash()
-    pager = 'echo ready; read line </dev/tty; echo "pager got $line"'
-    command = shlex.join(redlock.work("--catch", "INT", "--status", "4"))
-    shell.line(f"redlock run {shlex.quote(name)} -- {command} | sh -c {shlex.quote(pager)}; echo ${{PIPESTATUS[*]}}")
-    redlock.diary.begun()
-    shell.expect("^ready$")
-    shell.type("q\n")
-    shell.expect("^pager got q$")
-    redlock.end_work()
-    shell.expect("^4 0$")
-
-
-def test_a_command_in_a_pipeline_asks(redlock: Redlock, name: str) -> None:
-    """As ssh asks for a password."""
-    shell = redlock.bash()
-    asks = 'echo ready >/dev/tty; read line </dev/tty; echo "got $line"'
-    shell.line(f"echo | redlock run {shlex.quote(name)} -- sh -c {shlex.quote(asks)} | tr a-z A-Z")
-    shell.expect("^ready$")
-    shell.type("secret\n")
-    shell.expect("^GOT SECRET$")
-    assert status(shell) == 0
-
-
 def test_an_interrupt_in_a_pipeline(redlock: Redlock, node: Server, name: str) -> None:
     shell = redlock.bash()
     run(shell, redlock, name, behind="| cat")
@@ -341,17 +212,6 @@ def test_an_interrupt_in_a_pipeline(redlock: Redlock, node: Server, name: str) -
     assert status(shell) == 130
     assert not node.has(name)
     until(lambda: redlock.programs.only(shell.process.pid), "nobody is left", limit_s=SLACK_S)
-
-
-def test_its_size_changes(redlock: Redlock, name: str) -> None:
-    shell = redlock.bash()
-    run(shell, redlock, name, "--catch", "WINCH")
-    shell.resize(50, 200)
-    redlock.diary.caught("WINCH")
-    shell.line("")
-    redlock.end_work()
-    assert status(shell) == 0
-    assert redlock.diary.signals() == ["WINCH"]
 
 
 def test_a_command_that_changes_the_modes_and_dies(redlock: Redlock, own_node: Server, name: str) -> None:
@@ -387,27 +247,6 @@ def test_the_terminal_is_closed_while_it_waits(redlock: Redlock, node: Server, n
     assert keys_of(node, name) - {name.encode()} <= {f"redlock:waiters:{{{name}}}".encode()}
 
 
-def test_nobody_leads_the_session(redlock: Redlock, node: Server, name: str) -> None:
-    """As the first program of a terminal, as in `ssh -t host redlock run …` or a container with one."""
-    command = 'echo ready; read line; echo "got $line"; exit 3'
-    terminal = redlock.terminal("redlock", "run", name, "--", "sh", "-c", command)
-    terminal.expect("^ready$")
-    terminal.type("hello\n")
-    terminal.expect("^got hello$")
-    assert terminal.end() == 3
-    assert not node.has(name)
-
-
-def test_the_end_of_the_input(redlock: Redlock, name: str) -> None:
-    shell = redlock.bash()
-    shell.line(f"redlock run {shlex.quote(name)} -- sh -c 'echo ready; cat; echo over'")
-    shell.expect("^ready$")
-    shell.type(END)
-    shell.expect("^over$")
-    assert status(shell) == 0
-
-
-@every_launcher
 def test_progress(redlock: Redlock, node: Server, name: str) -> None:
     """Who has it, for how long, and how many wait; it is gone when the command begins."""
     taken(node, name, label="deploy@host-7")
@@ -422,27 +261,10 @@ def test_progress(redlock: Redlock, node: Server, name: str) -> None:
     assert screen(terminal.shown) == ["done"]
 
 
-def test_progress_ends_with_the_wait(redlock: Redlock, node: Server, name: str) -> None:
-    taken(node, name, label="deploy@host-7")
-    for words, key, expected in ((["-w", "3s"], "", 75), ([], INTERRUPT, 130)):
-        terminal = redlock.terminal("redlock", "run", *words, name, "--", "true")
-        terminal.expect("deploy@host-7")
-        if key:
-            terminal.type(key)
-        assert terminal.end() == expected
-        left = screen(terminal.shown.replace("^C", ""))
-        assert len(left) == (1 if expected == 75 else 0), left
-
-
-@pytest.mark.parametrize("how", ["quiet", "no terminal", "no wait"])
+@pytest.mark.parametrize("how", ["quiet", "no wait"])
 def test_no_progress(redlock: Redlock, node: Server, name: str, how: str) -> None:
     taken(node, name, label="deploy@host-7")
-    words = {"quiet": ["-q", "-w", "1500ms"], "no terminal": ["-w", "1500ms"], "no wait": ["-n"]}[how]
-    if how == "no terminal":
-        ended = redlock.end("run", *words, name, "--", "true")
-        assert ended.status == 75
-        one_line(ended.err)
-        return
+    words = {"quiet": ["-q", "-w", "1500ms"], "no wait": ["-n"]}[how]
     terminal = redlock.terminal("redlock", "run", *words, name, "--", "true")
     assert terminal.end() == 75
     assert "\r" not in terminal.shown

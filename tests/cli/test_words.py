@@ -27,7 +27,6 @@ def test_version(redlock: Redlock) -> None:
         assert (ended.status, ended.out, ended.err) == (0, f"redlock {version}\n", "")
 
 
-@every_launcher
 def test_help(redlock: Redlock) -> None:
     ended = redlock.end("--help")
     assert (ended.status, ended.err) == (0, "")
@@ -103,12 +102,3 @@ def test_bash_completes(redlock: Redlock) -> None:
     """
     ended = redlock.programs.start(["bash", "-c", script, "bash", "st"], env=redlock.environment()).end()
     assert ended.out.split() == ["status"]
-
-
-def test_a_word_that_is_nearly_right(redlock: Redlock) -> None:
-    """One line says what was meant."""
-    ended = redlock.end("run", "--permit", "2", "name", "--", "true")
-    assert ended.status == 64
-    assert "--permits" in ended.err
-    ended = redlock.end("statsu")
-    assert "status" in ended.err

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,33 +15,15 @@ from support.servers import Server
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "core" / "docs" / "protocol.md").read_text()
 
-Run = Callable[[Server, list[str]], str]
 
-
-def by_cli(server: Server, words: list[str]) -> str:
-    """Returns the output of `redis-cli` for a command."""
-    command = [words[0], "-s", str(server.socket), *words[1:]]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
-    return done.stdout.strip()
-
-
-def by_connection(server: Server, words: list[str]) -> str:
-    """Returns the server's reply to the same command, sent without `redis-cli`."""
+def run(server: Server, words: list[str]) -> str:
+    """Returns the server's reply to a command of `redis-cli`, which not every machine has."""
     match words[1:]:
         case ["--eval", script, *keys, ",", argument]:
             reply = server.command("EVAL", (ROOT / script).read_text(), len(keys), *keys, argument)
         case command:
             reply = server.command(*command)
     return "" if reply is None else reply.decode() if isinstance(reply, bytes) else str(reply)
-
-
-WAYS = {"without redis-cli": by_connection} | ({"redis-cli": by_cli} if shutil.which("redis-cli") else {})
-
-
-@pytest.fixture(params=WAYS)
-def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a command without `redis-cli`, and also with it if it is installed."""
-    return WAYS[request.param]
 
 
 def commands() -> list[list[str]]:
@@ -53,7 +33,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in found[1].splitlines()]
 
 
-def test_one_of_those_who_share_a_lock_is_removed_by_hand(run: Run, tmp_path: Path) -> None:
+def test_one_of_those_who_share_a_lock_is_removed_by_hand(tmp_path: Path) -> None:
     found = re.search(r"removes one of them:\n\n```sh\n(.*?)```", PAGE, re.DOTALL)
     assert found
     show, join, remove = found[1].splitlines()
@@ -78,7 +58,7 @@ def test_one_of_those_who_share_a_lock_is_removed_by_hand(run: Run, tmp_path: Pa
             locks[0].release()
 
 
-def test_a_lock_by_hand_counts(run: Run) -> None:
+def test_a_lock_by_hand_counts() -> None:
     take, whose, left, release = commands()
     with Server() as server, redlock.Redlock(server.url) as client:
         assert run(server, take) == "OK"
@@ -99,7 +79,7 @@ def test_a_lock_by_hand_counts(run: Run) -> None:
         lock.release()
 
 
-def test_a_lock_of_ours_is_released_by_hand(run: Run) -> None:
+def test_a_lock_of_ours_is_released_by_hand() -> None:
     take, whose, _, release = commands()
     with Server() as server, redlock.Redlock(server.url) as client:
         lock = client.lock("foo")

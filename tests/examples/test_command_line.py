@@ -60,9 +60,9 @@ DIFFERS = re.compile(r"^(  \w+  \w+  ).*\n(?:   .*\n)*", re.M)
 """A finding of `redlock check`, whose text depends on the server."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def nodes() -> Iterator[Cluster]:
-    """The nodes of an example."""
+    """The nodes of all examples, each of which leaves its locks free."""
     with Cluster(len(NODES)) as nodes:
         yield nodes
 
@@ -203,19 +203,6 @@ def test_the_fence_is_compared(directory: Path, nodes: Cluster) -> None:
     with contextlib.closing(sqlite3.connect(directory / "store.db")) as store, store:
         store.execute("UPDATE total SET fence = fence + 1000000000")
     assert printed(directory, nodes, code) == "", "a later holder was there"
-
-
-def test_whoever_waits_comes_next(directory: Path, nodes: Cluster) -> None:
-    environ = environment(directory, nodes)
-    with redlock.Redlock(nodes.urls) as client:
-        lock = client.lock("nightly")
-        lock.acquire()
-        waiting = subprocess.Popen(
-            ["/bin/sh", "-c", RUNNABLE["Run a command"].code], cwd=directory, env=environ, stdout=subprocess.PIPE
-        )
-        until(lambda: client.inspect("nightly").waiting, "it waits")
-        lock.release()
-        assert waiting.communicate(timeout=60)[0] == b"report.sh --all\n"
 
 
 def test_readme_and_quick_start_run(directory: Path, nodes: Cluster) -> None:

@@ -29,29 +29,6 @@ def client() -> Iterator[redlock.Redlock]:
         yield client
 
 
-def test_a_read_is_refused_behind_a_later_write(store: SharedStore) -> None:
-    assert store.read("a", fence=5) is None
-    assert store.read("a", fence=4) is None, "readers do not disturb each other"
-    store.write("a", "six", fence=6)
-    assert [store.read("a", fence=fence) for fence in (9, 7, 6)] == ["six"] * 3
-    with pytest.raises(StaleFence):
-        store.read("a", fence=5)
-
-
-def test_a_write_is_refused_behind_any_later_access(store: SharedStore) -> None:
-    store.write("a", "one", fence=1)
-    store.write("a", "one again", fence=1)
-    store.read("a", fence=3)
-    store.read("a", fence=2)
-    with pytest.raises(StaleFence):
-        store.write("a", "late", fence=2)
-    store.write("a", "four", fence=4)
-    with pytest.raises(StaleFence):
-        store.write("a", "late", fence=3)
-    assert store.read("a", fence=4) == "four"
-    store.write("b", "another name", fence=1)
-
-
 def test_a_paused_writer_comes_too_late(client: redlock.Redlock, store: SharedStore) -> None:
     writer, reader = client.lock("page", ttl=PAUSED_S), client.lock("page", shared=True)
     writer.acquire()

@@ -125,30 +125,6 @@ def test_waiting_without_taking_it(nodes: Cluster, tmp_path: Path) -> None:
         assert program.said == ""
 
 
-def is_free(lock: redlock.Lock) -> bool:
-    """Whether one try gets it. It is released again."""
-    acquired = lock.acquire(timeout=0)
-    if acquired:
-        lock.release()
-    return acquired
-
-
-def test_a_set_excludes_each_of_its_names(nodes: Cluster) -> None:
-    with redlock.Redlock(nodes.urls) as client, client.lock_all(["account:7", "account:8"]):
-        assert not is_free(client.lock("account:8"))
-        assert not is_free(client.lock_all(["account:8", "account:9"]))
-        assert is_free(client.lock("account:9")), "the denied set holds nothing"
-
-
-def test_a_semaphore_has_as_many_holders_as_permits(nodes: Cluster) -> None:
-    with redlock.Redlock(nodes.urls) as client, contextlib.ExitStack() as held:
-        permits = [held.enter_context(client.semaphore("gpu", GPUS)) for _ in range(GPUS)]
-        assert {permit.slot for permit in permits} == set(range(GPUS)) == set(holders(client))
-        assert not is_free(client.semaphore("gpu", GPUS))
-        assert is_free(client.lock("gpu")), "this is another lock"
-        assert is_free(client.semaphore("gpu", GPUS + 1)), "a larger number is the limit"
-
-
 def test_the_fences(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(PROGRAMS["The fence"]["python"])
