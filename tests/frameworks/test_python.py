@@ -19,7 +19,8 @@ from support.ports import free_port
 from support.servers import Server
 
 SCRIPTS = Path(sys.executable).parent
-LABELLED = "somebody:1"
+
+SEVERAL = pytest.mark.test_all("another framework has a case of its kind", gate=True)
 
 
 def run(directory: Path, env: dict[str, str], *arguments: str) -> str:
@@ -63,6 +64,7 @@ def test_fastapi(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     until(lambda: not server.has("user:ada"), "it is released")
 
 
+@SEVERAL
 def test_django(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     write(tmp_path, "payments.py")
     port = free_port()
@@ -73,17 +75,12 @@ def test_django(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     until(lambda: not server.has("user:ada"), "it is released")
 
 
-REPEATED = pytest.mark.test_all("each worker class, each pool and each way to load has another case")
-SEVERAL = pytest.mark.test_all("it starts several processes of a framework", gate=True)
-
-
 @pytest.mark.parametrize(
     ("worker", "preload"),
     [
         ("gevent", False),
         pytest.param("gthread", True, marks=SEVERAL),
         pytest.param("sync", True, marks=SEVERAL),
-        *(pytest.param(worker, worker == "gevent", marks=REPEATED) for worker in ("gevent", "gthread", "sync")),
     ],
 )
 def test_gunicorn(server: Server, env: dict[str, str], tmp_path: Path, worker: str, preload: bool) -> None:
@@ -115,7 +112,6 @@ print(json.dumps({"fences": fences, "skipped": send.delay(17).get(timeout=30), "
     [
         pytest.param("gevent", marks=SEVERAL),
         "prefork",
-        pytest.param("threads", marks=pytest.mark.test_all("gunicorn has a case with threads")),
     ],
 )
 def test_celery(server: Server, env: dict[str, str], tmp_path: Path, pool: str) -> None:
@@ -189,7 +185,7 @@ def hold():
     until(lambda: not server.has("left"), "it is released")
 
 
-@pytest.mark.parametrize("package", ["gevent", "eventlet"])
+@pytest.mark.parametrize("package", ["gevent", pytest.param("eventlet", marks=SEVERAL)])
 def test_greenlets(server: Server, env: dict[str, str], tmp_path: Path, package: str) -> None:
     write(tmp_path, "greenlets.py")
     path = tmp_path / "greenlets.py"
@@ -221,22 +217,7 @@ def test_pytest(env: dict[str, str], tmp_path: Path) -> None:
     assert "4 passed" in said
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="older interpreters do not warn")
-def test_the_warning_about_forks(env: dict[str, str], tmp_path: Path) -> None:
-    program = """
-import os, redlock, warnings
-with warnings.catch_warnings(record=True) as told, redlock.lock("job"):
-    warnings.simplefilter("always")
-    if os.fork() == 0:
-        with redlock.lock("of the child"):
-            os._exit(0)
-    os.wait()
-print(told[0].message)
-"""
-    said = run(tmp_path, env, "-c", program)
-    assert "is multi-threaded, use of fork() may lead to deadlocks in the child" in said
-
-
+@SEVERAL
 def test_ctrl_c_ends_gunicorn_under_gevent(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     """Also while a request waits for a lock that nobody releases."""
     write(tmp_path, "wsgi.py")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from conformance.driver import table
-from observing.told import SOURCES, Call, arguments, bindings, calls, catalogue, fields_of, rows, told_events
+from observing.told import SOURCES, Call, bindings, calls, catalogue, rows, told_events
 
 LEVELS = {"debug", "info", "warn", "error"}
 
@@ -61,13 +59,6 @@ def test_each_event_is_emitted() -> None:
     assert {call.event for call in calls()} == {name for name, _ in catalogue().values()}
 
 
-def test_a_call_with_other_fields_is_found() -> None:
-    first = calls()[0]
-    for fields in ((*first.fields, "more"), first.fields[1:], tuple(reversed(("a", *first.fields)))):
-        assert wrong([replace(first, fields=fields)])
-    assert wrong([replace(first, event="NO_SUCH_EVENT")])
-
-
 def test_no_event_passes_by_the_catalogue() -> None:
     macros = ("tracing::event!", "tracing::error!", "tracing::warn!", "tracing::info!", "tracing::debug!")
     by_hand = [
@@ -76,16 +67,3 @@ def test_no_event_passes_by_the_catalogue() -> None:
         if any(macro in path.read_text(encoding="utf-8").split("#[cfg(test)]")[0] for macro in macros)
     ]
     assert by_hand == ["sys/log.rs"]
-
-
-@pytest.mark.parametrize(
-    ("text", "fields"),
-    [
-        ('%name, reason = %reason(a, "b, (c"), "it is lost, \\", really");', ["name", "reason"]),
-        ('?wait, nodes = %list.shown,\n    "a message on \\\n     two lines"\n);', ["wait", "nodes"]),
-        ('option, "{option}{reason}; kept");', ["option"]),
-        ('"a message alone")', []),
-    ],
-)
-def test_the_fields_of_a_call_are_read(text: str, fields: list[str]) -> None:
-    assert fields_of(arguments(text, 0)) == fields

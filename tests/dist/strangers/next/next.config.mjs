@@ -1,1 +1,0 @@
-export default { output: "standalone", serverExternalPackages: ["redlock-rs"] };
