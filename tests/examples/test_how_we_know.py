@@ -18,7 +18,7 @@ SCENARIOS = 237
 
 CHECK = re.compile(r"`([\w/.-]+)::([^`]+)`")
 DEFINITIONS = {
-    ".py": r'def {name}\(|^    "{name}": Rules\(|^    Kind\("{name}"',
+    ".py": r'def {name}\(|^    Kind\("{name}"',
     ".rs": r"fn {name}\(",
     ".mjs": r'"{name}"',
 }

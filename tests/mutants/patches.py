@@ -3,8 +3,9 @@
 A patch begins with what is wrong, and then has the lines
 
     Seed: 17                    seeds of the simulation from this one on find it, or
-    Story: module::name         this test of the simulation finds it
-    Shows: told late|never told what the seed or the story says then, as a regular expression
+    Story: module::name         this test of the simulation finds it, or
+    Case: test_x.py::test_y[…]  this test case of the conformance suite finds it, on a face of Rust
+    Shows: told late|never told what it says then, as a regular expression
     Sample: yes                 it is the one that `make test` plants
 """
 
@@ -20,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
-FIELD = re.compile(r"^(Seed|Story|Shows|Sample): (.*)$", re.MULTILINE)
+FIELD = re.compile(r"^(Seed|Story|Case|Shows|Sample): (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Patch:
     what: str
     seed: int | None
     story: str | None
+    case: str | None
     shows: str
     is_sample: bool
 
@@ -57,7 +59,8 @@ def read(path: Path) -> Patch:
     fields = dict(FIELD.findall(head))
     seed = int(fields["Seed"]) if "Seed" in fields else None
     what, _, _ = head.partition("\n")
-    return Patch(path, what, seed, fields.get("Story"), fields["Shows"], fields.get("Sample") == "yes")
+    is_sample = fields.get("Sample") == "yes"
+    return Patch(path, what, seed, fields.get("Story"), fields.get("Case"), fields["Shows"], is_sample)
 
 
 def patches() -> list[Patch]:

@@ -1,11 +1,11 @@
-"""Plants each wrong step in a copy of the tree, and demands that the simulation finds it: `make planted`.
+"""Plants each wrong step in a copy of the tree, and demands that it is found: `make planted`.
 
     python tests mutants.planted                    every patch
     python tests mutants.planted no-drift no-margin these
     python tests mutants.planted --sample           the one that `make test` plants
 
-All have one folder for what is built, so that only the engine and the simulation are compiled again. The crates of
-others are those of the main build. Exit code 1: one was not found, or did not build.
+All have one folder for what is built, so that only the engine and what finds the fault are compiled again. The crates
+of others are those of the main build. Exit code 1: one was not found, or did not build.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 from mutants.patches import ROOT, Patch, named
+from support.servers import programs
 
 MAIN = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug"
 PLACE = ROOT / "target" / "planted"
@@ -89,7 +90,7 @@ def bring(name: str) -> None:
 
 
 def is_found(patch: Patch) -> bool:
-    """Whether the seed or the story of a patch fails as it has to."""
+    """Whether the seed, the story or the test case of a patch fails as it has to."""
     began = time.monotonic()
     applied = patch.apply(TREE)
     try:
@@ -105,15 +106,22 @@ def is_found(patch: Patch) -> bool:
 def shown(patch: Patch) -> str | None:
     """The line that shows the fault, if there is one."""
     # With all of the tree and an example, the crates of others have the features that they have in the main build.
-    usual = ["--workspace", "--bin", "simulate", "--example", "quickstart"]
-    which = usual if patch.story is None else ["--package", "redlock-simulation", "--test", "suite"]
+    usual = ["--workspace", "--example", "quickstart"]
+    if patch.story is not None:
+        which = ["--package", "redlock-simulation", "--test", "suite"]
+    elif patch.case is not None:
+        which = [*usual, "--bin", "redlock-driver", "--bin", "redlock-history"]
+    else:
+        which = [*usual, "--bin", "simulate"]
     build = ["cargo", "build", "--quiet", "--locked", *which]
     # What is left over of a step that was taken out is warned of, and is no concern.
     built = subprocess.run(build, cwd=TREE, env=environment(), capture_output=True, text=True, check=False)
     if built.returncode:
         print(built.stderr[-2_000:])
         return None
-    return told_by_seed(patch) if patch.story is None else told_by_story(patch)
+    if patch.story is not None:
+        return told_by_story(patch)
+    return told_by_seed(patch) if patch.case is None else told_by_case(patch)
 
 
 def told_by_seed(patch: Patch) -> str | None:
@@ -151,6 +159,15 @@ def told_by_story(patch: Patch) -> str | None:
     if f"test {patch.story} ... FAILED" not in played.stdout:
         return None
     return next((line for line in played.stdout.splitlines() if re.search(patch.shows, line)), None)
+
+
+def told_by_case(patch: Patch) -> str | None:
+    """The failing line of a test case of the conformance suite, with the driver in Rust that has the fault."""
+    where = [f"tests/conformance/{patch.case}", "--driver-dir", str(BUILT), "--server", str(programs()[0])]
+    command = [sys.executable, "-m", "pytest", "-q", "--all", *where]
+    played = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    failing = (line for line in played.stdout.splitlines() if line.startswith((">", "E ")))
+    return next((line for line in failing if re.search(patch.shows, line)), None)
 
 
 def environment() -> dict[str, str]:

@@ -9,6 +9,7 @@ import pytest
 from mutants.patches import ROOT, Patch, patches
 
 STORIES = ROOT / "tests" / "simulation" / "tests"
+CASES = ROOT / "tests" / "conformance"
 
 
 @pytest.mark.parametrize("patch", patches(), ids=lambda patch: patch.name)
@@ -17,12 +18,15 @@ def test_patch_fits_and_names_what_finds_it(patch: Patch) -> None:
     assert not checked.returncode, f"{patch.path.name} does not fit any more:\n{checked.stderr}"
     assert patch.files
     assert all(name.startswith("core/src/") for name in patch.files), "it breaks the engine"
-    assert (patch.seed is None) != (patch.story is None), "a seed or a story finds it"
+    assert [patch.seed, patch.story, patch.case].count(None) == 2, "a seed, a story or a test case finds it"
     assert patch.what.endswith(".")
     re.compile(patch.shows)
     if patch.story is not None:
         module, _, name = patch.story.rpartition("::")
         assert f"fn {name}()" in (STORIES / f"{module}.rs").read_text(encoding="utf-8"), "no such story"
+    if patch.case is not None:
+        file, _, case = patch.case.partition("::")
+        assert f"def {case.partition('[')[0]}(" in (CASES / file).read_text(encoding="utf-8"), "no such test case"
 
 
 def test_one_is_planted_by_make_test() -> None:

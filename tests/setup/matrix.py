@@ -26,7 +26,7 @@ RUNS = {
 }
 
 # The subjects of these do not depend on the server.
-ELSEWHERE = ["test_failures.py", "test_options.py", "test_suite_bites.py", "test_surface.py"]
+ELSEWHERE = ["test_options.py", "test_surface.py"]
 ABOUT_CLOCKS = "test_clock.py"
 
 
