@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from conformance.covering import covering
-from conformance.driver import FACES, OLDER, Driver, DriverError
+from conformance.driver import FACES, Driver, DriverError
 from conformance.history import History
 from conformance.left_out import LEFT_OUT, is_about_one_node, is_listed
 from support.process import python
@@ -79,14 +79,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run each test case of a face on one server alone; the faces take turns, so each story is on every server",
     )
-    group.addoption(
-        "--driver",
-        action="append",
-        default=[],
-        metavar="FACE=COMMAND",
-        help="another driver for a face; it is started with `--face FACE` behind the command",
-    )
-    group.addoption("--random", type=int, metavar="RUNS", help="so many runs of random operations, others each time")
 
 
 @pytest.hookimpl(trylast=True)
@@ -130,13 +122,13 @@ def tier(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def values(item: pytest.Item) -> set[tuple[str, str]]:
-    """The values of a test case: its rows, as its id names them, and each of its faces by itself."""
+    """The values of a test case: its rows, as its id names them, and the language of each of its faces by itself."""
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return set()
     faces = {name: value for name, value in given(item).items() if isinstance(value, str) and value in FACES}
     # A pair of faces has one name in the id.
     rows = {(str(at), row) for at, row in enumerate(item.callspec._idlist) if row != "-".join(faces.values())}
-    return rows | faces.items()
+    return rows | {(name, FACES[face].language) for name, face in faces.items()}
 
 
 class Turns:
@@ -210,7 +202,6 @@ class Drivers:
     """Starts the drivers of one test case."""
 
     def __init__(self, config: pytest.Config, idle: dict[str, list[Driver]], history: History) -> None:
-        self._commands = dict(given.split("=", 1) for given in config.getoption("--driver"))
         self._config = config
         self._idle = idle
         self._history = history
@@ -219,7 +210,7 @@ class Drivers:
 
     def start(self, face: str) -> Driver:
         """A process for this face, which may have served other test cases."""
-        if face in self._commands or not self._idle[face]:
+        if not self._idle[face]:
             return self.fresh(face)
         driver = self._idle[face].pop()
         driver.begin(self._history, self._label(face))
@@ -229,13 +220,12 @@ class Drivers:
     def fresh(self, face: str, env: Mapping[str, str] | None = None) -> Driver:
         """A new process for this face, with this added to its environment."""
         try:
-            of = OLDER if face == OLDER.name else FACES[face]
-            driver = Driver(of, self._command(face), self._history, self._label(face), env)
+            driver = Driver(FACES[face], self._command(face), self._history, self._label(face), env)
         except DriverError as error:
             # A missing driver is missing in every test case: a trace would only be long.
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         self._started.append(driver)
-        if env or face in self._commands:
+        if env:
             driver.spoil()
         return driver
 
@@ -265,10 +255,6 @@ class Drivers:
         return f"{face}#{len(self._started) + 1}"
 
     def _command(self, face: str) -> list[str]:
-        if face in self._commands:
-            return shlex.split(self._commands[face])
-        if face == OLDER.name:
-            return python("conformance.drivers.older")
         if FACES[face].language == "rust":
             return [str(built(self._config, "redlock-driver"))]
         if FACES[face].language == "python":
@@ -475,7 +461,6 @@ def repeat(item: pytest.Item) -> str:
     if directory := config.getoption("--driver-dir"):
         words += ["--driver-dir", _from_root(directory)]
     words += [word for program in config.getoption("--server") for word in ("--server", _from_root(program))]
-    words += [word for driver in config.getoption("--driver") for word in ("--driver", driver)]
     words += ["--topology", topology] if (topology := config.getoption("--topology")) else []
     words += [option for option in ("--acl", "--fewest-commands") if config.getoption(option)]
     return shlex.join(words)

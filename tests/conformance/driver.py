@@ -88,10 +88,6 @@ FACES = {
 }
 
 
-OLDER = Face("older", "python", lock_objects=True, denies_by_value=True, cancels=False)
-"""Code that is older than the library; see drivers/older.py."""
-
-
 class LockError(Exception):
     """An error of the library, as a driver passed it on."""
 
@@ -227,7 +223,7 @@ class Driver:
 
     def rest(self) -> bool:
         """Closes its clients, so that it can serve another test case; false if it may still be busy with this one."""
-        if self._is_spoiled or self.elections or self._calls or self.face is OLDER or self._process.poll() is not None:
+        if self._is_spoiled or self.elections or self._calls or self._process.poll() is not None:
             return False
         try:
             closing = [self.start("close", client=each.handle, limit_ms=REST_MS) for each in self._clients]
@@ -551,7 +547,7 @@ class Lock:
         self._hold: int | None = None
         """The fence; in a protocol without fences, the time of the acquire stands for it in the history."""
         self._recorded_as = f"{driver.label}/{handle}"
-        self._renewed = options.get("auto_renew", options.get("protocol") != "setnx" and driver.face is not OLDER)
+        self._renewed = options.get("auto_renew", options.get("protocol") != "setnx")
 
     def start_acquire(self, **timeout: Any) -> Call:
         """Starts an acquire: with `timeout_ms=...` (`None`: for ever), or the lock's own timeout."""

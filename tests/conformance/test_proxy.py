@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from support.clock import until
 from support.proxy import HOLD, LOSE, Faults, Proxy
 from support.servers import LIMIT_S, Cluster
 
 Way = Callable[[Proxy, Faults], None]
-both_ways = pytest.mark.parametrize("way", [Proxy.requests, Proxy.replies], ids=["requests", "replies"])
 
 PONG = b"+PONG\r\n"
 MOMENT_S = 0.05
@@ -58,8 +56,8 @@ def is_silent(connection: socket.socket) -> bool:
         connection.settimeout(LIMIT_S)
 
 
-@both_ways
-def test_hold(proxy: Proxy, way: Way) -> None:
+@pytest.mark.parametrize("way", [Proxy.requests, Proxy.replies], ids=["requests", "replies"])
+def test_what_is_held_delayed_and_lost(proxy: Proxy, way: Way) -> None:
     with connect(proxy) as one, connect(proxy) as other:
         way(proxy, HOLD)
         for connection in (one, other):
@@ -70,70 +68,25 @@ def test_hold(proxy: Proxy, way: Way) -> None:
         assert is_silent(other)
         proxy.let_go()
         assert receive(other) == PONG
-
-
-def test_held_request_of_a_client_that_is_gone(proxy: Proxy, node: Cluster, name: str) -> None:
-    connection = connect(proxy)
-    proxy.requests(HOLD)
-    connection.sendall(f"SET {name} 1 PX 60000\r\n".encode())
-    until(lambda: proxy.links[0].requests_waiting, "the request is held")
-    proxy.reset()
-    with pytest.raises(ConnectionResetError):
-        connection.recv(1)
-    connection.close()
-    assert not node.has(name)
-    proxy.let_go()
-    until(lambda: node[0].command("DEL", name), "the request is executed")
-
-
-@both_ways
-def test_lose(proxy: Proxy, way: Way) -> None:
-    with connect(proxy) as connection:
-        way(proxy, LOSE)
-        connection.sendall(b"PING\r\n")
-        assert is_silent(connection)
-        proxy.let_go()
-        connection.sendall(b"PING\r\n")
-        assert is_silent(connection), "what follows a gap is no answer to anything"
-        with connect(proxy) as new:
-            assert ping(new) == PONG
-
-
-@both_ways
-def test_delay(proxy: Proxy, way: Way) -> None:
-    with connect(proxy) as connection:
         way(proxy, Faults(delay_s=MOMENT_S))
         began = time.monotonic()
-        assert ping(connection) == PONG
+        assert ping(one) == PONG
         assert time.monotonic() - began >= MOMENT_S
+        way(proxy, LOSE)
+        one.sendall(b"PING\r\n")
+        assert is_silent(one)
+        proxy.let_go()
+        one.sendall(b"PING\r\n")
+        assert is_silent(one), "what follows a gap is no answer to anything"
 
 
-def test_cut(proxy: Proxy) -> None:
-    with connect(proxy) as connection:
-        proxy.replies(Faults(cut_after=len(PONG) + 3))
-        assert ping(connection) == PONG
-        assert ping(connection) == PONG[:3]
-
-
-def test_slices(node: Cluster) -> None:
-    """By a unix socket, which has room for some hundred slices: however late a reader is, they are not all there."""
-    at = node[0].dir / "slices.sock"
-    with Proxy(node[0], at=at) as proxy, socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(LIMIT_S)
-        connection.connect(str(at))
-        assert ping(connection) == PONG
-        proxy.requests(Faults(slices=True))
-        proxy.replies(Faults(slices=True))
-        assert ping(connection) == PONG
-        connection.sendall(b"ECHO %b\r\n" % (b"x" * 10_000))
-        assert len(connection.recv(1 << 20)) < 10_000
-
-
-def test_refuse(proxy: Proxy) -> None:
+def test_what_is_cut_and_refused(proxy: Proxy) -> None:
     with connect(proxy) as connection:
         proxy.refuse(True)
         with pytest.raises(ConnectionRefusedError):
             connect(proxy)
-        assert ping(connection) == PONG
         proxy.refuse(False)
-        connect(proxy).close()
+        proxy.replies(Faults(cut_after=len(PONG) + 3))
+        assert ping(connection) == PONG
+        assert ping(connection) == PONG[:3]
+    connect(proxy).close()
