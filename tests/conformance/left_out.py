@@ -17,14 +17,12 @@ FEWEST_COMMANDS: Reasons = {
         "test_rights.py",
     ],
     "only INFO shows that the server restarted": [
-        "test_locked.py::test_a_node_that_may_have_forgotten_the_lock",
         "test_restart.py::test_nodes_that_have_forgotten_a_lock_do_not_grant_it",
         "test_view.py::test_a_node_that_may_have_forgotten_the_lock",
     ],
     "only INFO shows which server it is": [
         "test_network.py::test_one_server_under_two_addresses",
         "test_network.py::test_servers_that_are_replaced_by_empty_ones",
-        "test_restart.py::test_failover_that_loses_a_lock",
     ],
     "a node does not execute a request that is sent by EVALSHA while its answers are held back": [
         "test_extend.py::test_release_ends_every_extension",
@@ -43,11 +41,9 @@ GROUP: Reasons = {
     "several nodes": [
         "test_clock.py::test_clock_of_a_minority_jumps",
         "test_diagnose.py::test_nodes_of_every_kind",
-        "test_hang.py::test_late_grant_of_a_released_lock_is_taken_back",
         "test_refusals.py::test_lock_key_of_another_type_is_held",
         "test_refusals.py::test_refusing_nodes",
         "test_refusals.py::test_scripts_are_forgotten",
-        "test_restart.py::test_failover_that_loses_a_lock",
     ],
     "it fills one server by a script": [
         "test_operators.py::test_a_list_goes_as_far_as_its_reader",

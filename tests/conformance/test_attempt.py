@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -11,70 +10,17 @@ import pytest
 from conformance.conftest import Drivers
 from conformance.driver import FACES, LockError
 from conformance.history import SLACK_MS
-from conformance.story import connect_to_all, fence_key
-from support.clock import until
+from conformance.story import connect_to_all
 from support.servers import Cluster
 
 every_face = pytest.mark.parametrize("face", FACES)
 LONG_TTL_MS = 60_000
 """A ttl longer than any test case, so that a key that is left behind blocks others."""
-HOUR_US = 3_600_000_000
 PATIENT_MS = 8 * SLACK_MS
 """A node_timeout that nodes keep however slow the machine is."""
 CANCELLED = 20
 
 VALUE = re.compile(rb"(?P<token>[0-9a-f]{32}):(?P<fence>[0-9]+):(?P<label>.*)")
-
-
-@every_face
-@pytest.mark.parametrize("n", [1, 5], ids=["one node", "five nodes"])
-def test_lost_vote_does_not_block_the_retry(
-    drivers: Drivers, start_nodes: Callable[..., Cluster], n: int, face: str, name: str
-) -> None:
-    """The nodes hang, take the lock too late, and are asked again."""
-    nodes = start_nodes(n)
-    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=SLACK_MS)
-    lock = client.lock(name)
-    connect_to_all(client, nodes, name)
-    hung = list(nodes)[: n // 2 + 1]
-    for server in hung:
-        server.freeze()
-    with pytest.raises(LockError) as refused:
-        lock.try_acquire()
-    assert refused.value.code == "unavailable"
-    for server in hung:
-        server.thaw()
-    assert not lock.denied(lock.start_acquire(timeout_ms=PATIENT_MS)), "its own leftover was in its way"
-    lock.release()
-
-
-@every_face
-def test_node_that_was_taken_does_not_confirm(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
-    """A node's key expires between its grant and its confirm and another client gets it: that node does not count."""
-    client = drivers.start(face).client(own_nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
-    lock = client.lock(name)
-    connect_to_all(client, own_nodes, name)
-    slow, *quick = list(own_nodes)[:3]
-    for away in list(own_nodes)[3:]:
-        away.kill()
-    lock.acquire()
-    lock.release()
-    until(lambda: not own_nodes.has(name), "the last node has released it")
-    # The slow node grants the largest fence, so the others have to confirm it. All three are needed.
-    slow.command("SET", fence_key(name), (lock.fence or 0) + HOUR_US)
-    slow.freeze()
-    trying = lock.start_try_acquire()
-    until(lambda: all(server.get(name) for server in quick), "the others have granted it")
-    for server in quick:
-        server.command("SET", name, "another library's token")
-    slow.thaw()
-    try:
-        won = trying.result()["acquired"]
-    except LockError:
-        won = False
-    assert not won, "won with nodes that others hold"
-    assert all(server.get(name) == b"another library's token" for server in quick)
-    until(lambda: not slow.get(name), "it is released where it was granted")
 
 
 @every_face

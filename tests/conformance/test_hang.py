@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
 from conformance.conftest import Drivers
-from conformance.driver import FACES, Call, LockError
+from conformance.driver import FACES, LockError
 from conformance.history import SLACK_MS
 from conformance.story import connect_to_all, fence_key, one_try_ms, within
 from support.clock import until
-from support.servers import Cluster, Server
+from support.servers import Cluster
 
 TTL_MS = 1000
 LONG_TTL_MS = 60_000
@@ -69,23 +66,6 @@ def test_a_call_ends_with_its_timeout(
 
 
 @both_drives
-def test_late_grant_of_a_released_lock_is_taken_back(
-    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
-) -> None:
-    """A minority was frozen all the time. The others granted the lock, and released it."""
-    nodes = start_nodes(3)
-    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
-    connect_to_all(client, nodes, name)
-    lock = client.lock(name)
-    nodes[0].freeze()
-    lock.acquire(timeout_ms=LIMIT_MS)
-    lock.release()
-    nodes[0].thaw()
-    until(lambda: nodes[0].command("EXISTS", fence_key(name)), "the node has granted it after all")
-    until(lambda: not nodes.has(name), "and has taken it back")
-
-
-@both_drives
 def test_pause_that_ends_in_time_is_no_loss(
     drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
 ) -> None:
@@ -110,61 +90,3 @@ def test_pause_that_ends_in_time_is_no_loss(
     lock.release()
     assert not nodes.has(name)
     assert lock.acquire(timeout_ms=LIMIT_MS)["fence"] > won["fence"]
-
-
-@contextlib.contextmanager
-def slow(server: Server) -> Iterator[None]:
-    """The node stands still most of the time."""
-    done = threading.Event()
-
-    def stutter() -> None:
-        while not done.wait(0.05):
-            server.freeze()
-            done.wait(0.2)
-            server.thaw()
-
-    thread = threading.Thread(target=stutter)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
-@both_drives
-def test_slow_node_never_grants_more_than_is_left(
-    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
-) -> None:
-    """Two competing clients hold the lock one at a time. Neither relies on it for longer than the node keeps it."""
-    (server,) = nodes = start_nodes(1)
-    locks = [
-        drivers.start(each).client(nodes.urls).lock(name, ttl_ms=TTL_MS, auto_renew=False) for each in (face, "rust")
-    ]
-    fences = []
-    for _ in range(3):
-        calls = [lock.start_acquire(timeout_ms=LIMIT_MS) for lock in locks]
-        with slow(server):
-            until(functools.partial(any_answered, calls), "one of them has it")
-        # On a busy machine the first lock may be over by now, and then the other has it too.
-        have_both, of_round = not any(call.pending for call in calls), []
-        for lock, call in sorted(zip(locks, calls, strict=True), key=lambda each: each[1].pending):
-            won = call.result()
-            left_ms = server.command("PTTL", name)
-            asked_ns = time.monotonic_ns()
-            assert isinstance(left_ms, int)
-            # On the node the lock ends then at the latest.
-            end_ns = asked_ns + (max(left_ms, 0) + 1) * 1e6
-            assert won["read_ns"] + won["remaining_ms"] * 1e6 <= end_ns, "it relies on more than the node keeps"
-            of_round.append(won["fence"])
-            # It may have ended by now.
-            with contextlib.suppress(LockError):
-                lock.release()
-        fences += sorted(of_round) if have_both else of_round
-    assert fences == sorted(set(fences))
-    until(lambda: not nodes.has(name), "nothing is left")
-
-
-def any_answered(calls: Sequence[Call]) -> bool:
-    """Whether one of them has ended."""
-    return not all(call.pending for call in calls)

@@ -6,7 +6,7 @@ import pytest
 
 from conformance.conftest import Drivers
 from conformance.driver import FACES, LockError
-from conformance.story import fence_key
+from conformance.story import fence_key, several, slot_key
 from support.servers import Cluster
 
 every_face = pytest.mark.parametrize("face", FACES)
@@ -33,6 +33,19 @@ def test_the_key_is_the_prefix_and_the_name(drivers: Drivers, nodes: Cluster, fa
     assert (view["name"], view["key"], view["state"]) == (name, f"app:{name}", "held")
     assert {node["key"] for node in view["nodes"]} == {f"app:{name}"}
     lock.release()
+    slot = client.semaphore(name, 1)
+    slot.acquire()
+    assert slot.shown_names() == {"name": name, "names": [name]}
+    assert nodes.has(slot_key(f"app:{name}", 0))
+    (view,) = client.inspect_semaphore(name, 1)
+    assert (view["name"], view["key"], view["state"]) == (name, slot_key(f"app:{name}", 0), "held")
+    slot.release()
+    names = several(name)
+    both = client.lock_all(names)
+    both.acquire()
+    assert both.shown_names()["names"] == names
+    assert all(nodes.has(f"app:{each}") and not nodes.has(each) for each in names)
+    both.release()
 
 
 @every_face

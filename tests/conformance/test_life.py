@@ -237,21 +237,6 @@ def test_end_of_input(drivers: Drivers, node: Cluster, face: str, name: str) -> 
 
 
 @every_face
-def test_inspect(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    client = drivers.start(face).client(nodes.urls)
-    assert [node["state"] for node in client.inspect(name)["nodes"]] == ["free"] * len(nodes)
-    lock = client.lock(name, label="worker 7")
-    lock.acquire()
-    until(lambda: client.inspect(name)["holders"] == len(nodes), "every node has granted the lock")
-    seen = client.inspect(name)["nodes"]
-    assert [node["label"] for node in seen] == ["worker 7"] * len(nodes)
-    assert sum(node["fence"] == lock.fence for node in seen) > len(nodes) // 2
-    lock.release()
-    nodes[0].command("SET", name, "another library's token")
-    assert client.inspect(name)["nodes"][0]["state"] == "foreign"
-
-
-@every_face
 def test_closed_client(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     driver = drivers.start(face)
     client, stranger = driver.client(nodes.urls), driver.client(nodes.urls)

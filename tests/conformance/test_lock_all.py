@@ -10,7 +10,7 @@ import pytest
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Lock, LockError
 from conformance.history import SLACK_MS, History
-from conformance.story import connect_to_all, fence_key, remembering, several, within
+from conformance.story import connect_to_all, fence_key, several, within
 from conformance.test_loss import ended
 from conformance.test_waiting import wait
 from support.clock import until
@@ -279,35 +279,6 @@ def test_a_minority_that_has_lost_a_name_gets_it_back(
 
 
 @every_face
-@pytest.mark.parametrize("later", [0, 2], ids=["first", "last"])
-def test_a_name_that_was_granted_later_is_restored_once_the_others_know(
-    drivers: Drivers, five_nodes: Cluster, face: str, later: int, name: str
-) -> None:
-    """One node has lost a name, and has granted it to somebody since. Another one has only lost it."""
-    names = several(name)
-    client = drivers.start(face).client(five_nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
-    connect_to_all(client, five_nodes, name)
-    lock = client.lock_all(names, auto_renew=False)
-    fence = lock.acquire()["fence"]
-    until(lambda: held(five_nodes, names), "every node has granted it")
-    granted, forgetful = list(five_nodes)[:2]
-    for server in (granted, forgetful):
-        server.command("DEL", names[later])
-    granted.command("SET", fence_key(names[later]), fence + 1)
-
-    def is_restored() -> bool:
-        lock.extend()
-        has = held_on(granted, names)
-        knows = remembering(list(five_nodes)[2:], names[later], fence + 1) == len(five_nodes) - 2
-        assert knows or not has, "it has taken a name that was granted after it"
-        return has and held_on(forgetful, names)
-
-    until(is_restored, "both nodes get it back")
-    assert lock.state()["fence"] == fence
-    lock.release()
-
-
-@every_face
 def test_a_key_of_another_type_is_in_the_way(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     names = several(name)
     lock = drivers.start(face).client(nodes.urls).lock_all(names)
@@ -339,25 +310,6 @@ def test_a_key_of_another_type_is_another_owners(drivers: Drivers, nodes: Cluste
     assert (lost.value.code, lost.value.reason) == ("lost", "taken")
     until(lambda: free(nodes, names[:2]), "its own keys are released")
     assert all(server.command("LLEN", names[2]) == 1 for server in nodes)
-
-
-@every_face
-def test_the_prefix_of_keys_is_for_each_name(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    names = several(name)
-    driver = drivers.start(face)
-    lock = driver.client(nodes.urls, key_prefix="app:").lock_all(names)
-    lock.acquire()
-    assert lock.shown_names()["names"] == names
-    assert all(nodes.has(f"app:{each}") for each in names)
-    assert free(nodes, names)
-    assert not driver.client(nodes.urls).lock(f"app:{names[1]}").try_acquire()
-    lock.release()
-    lock.acquire()
-    for server in nodes:
-        server.command("DEL", f"app:{names[1]}")
-    with pytest.raises(LockError) as lost:
-        lock.extend()
-    assert lost.value.name == ", ".join(f"app:{each}" for each in names)
 
 
 @pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])

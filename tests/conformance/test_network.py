@@ -8,14 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 
 import pytest
 
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Call, Client, Json, Lock, LockError
 from conformance.history import SLACK_MS
-from conformance.story import Asked, connect_to_all, fence_key, heard, next_won, reached, was_asked, within
+from conformance.story import Asked, connect_to_all, heard, reached, was_asked, within
 from support.clock import now_ns, until
 from support.proxy import HOLD, LOSE, Faults, Network, Proxy
 from support.servers import Cluster, Server
@@ -23,8 +22,6 @@ from support.servers import Cluster, Server
 every_face = pytest.mark.parametrize("face", FACES)
 # The callers of one drive their connections themselves; the background does it for the other.
 two_faces = pytest.mark.parametrize("face", ["python", "node"])
-one_way = pytest.mark.parametrize("way", [Proxy.requests, Proxy.replies], ids=["requests", "replies"])
-Way = Callable[[Proxy, Faults], None]
 
 LONG_TTL_MS = 60_000
 CONNECT_MS = 2000
@@ -33,7 +30,6 @@ PATIENT_MS = 5 * SLACK_MS
 """A `node_timeout` that nodes keep even on a slow machine."""
 IMPATIENT_MS = 300
 """A `node_timeout` that a test case waits for."""
-HOUR_US = 3_600_000_000
 IDLE_S = 5.1
 """After so long without an answer, the library does not trust a connection."""
 THREADS = 500
@@ -73,58 +69,6 @@ def end(state: Json) -> float:
 def token_on(server: Server, name: str | bytes) -> bytes:
     """The token in the key; empty if there is no key."""
     return (server.get(name) or b"").partition(b":")[0]
-
-
-def made_to_stay(nodes: Cluster, name: str) -> bool:
-    """Removes the ttl of the lock's keys, so that only a release deletes them; whether every node has one."""
-    return all(server.command("PERSIST", name) or server.command("PTTL", name) == -1 for server in nodes)
-
-
-def works_again(client: Client, nodes: Cluster, name: str) -> None:
-    """Checks that nothing is left, and that nothing blocks the next acquire."""
-    no_key_left(nodes, name)
-    lock = client.lock(name, ttl_ms=LONG_TTL_MS, node_timeout_ms=SLACK_MS)
-    lock.acquire(timeout_ms=10_000)
-    lock.release()
-    no_key_left(nodes, name)
-
-
-@two_faces
-@pytest.mark.parametrize("rounds", [1, 2], ids=["one round", "two rounds"])
-def test_answers_later_than_the_validity(
-    drivers: Drivers, five_nodes: Cluster, network: Network, face: str, rounds: int, name: str
-) -> None:
-    """An attempt whose validity has ended at its last answer is not won, and is released, though it would expire."""
-    ttl_ms = 700
-    client = drivers.start(face).client(network.urls, ttl_ms=ttl_ms, node_timeout_ms=ttl_ms - 50, auto_renew=False)
-    lock = client.lock(name)
-    connect_to_all(client, five_nodes, name)
-    ahead_us = time.time_ns() // 1000 + HOUR_US
-    for i, server in enumerate(five_nodes):
-        # Each node grants another fence, so a second round has to confirm one of them.
-        server.command("SET", fence_key(name), ahead_us + i)
-    for proxy in network.proxies:
-        proxy.replies(Faults(delay_s=1.2 * ttl_ms / 1000 / rounds))
-    call = lock.start_acquire(timeout_ms=0)
-    until(lambda: not call.pending or made_to_stay(five_nodes, name), "every node has granted it")
-    assert not won(call), "won although its validity was over"
-    network.let_go()
-    works_again(client, five_nodes, name)
-
-
-@every_face
-def test_lost_replies(drivers: Drivers, five_nodes: Cluster, network: Network, face: str, name: str) -> None:
-    """The nodes have granted the lock, and no answer arrives: it is released, and not taken for denied."""
-    client = drivers.start(face).client(network.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=IMPATIENT_MS)
-    lock = client.lock(name)
-    connect_to_all(client, five_nodes, name)
-    for proxy in network.proxies:
-        proxy.replies(LOSE)
-    unavailable(lock.start_acquire(timeout_ms=0))
-    until(lambda: was_asked(five_nodes, name), "every node has granted it")
-    no_key_left(five_nodes, name)
-    network.let_go()
-    works_again(client, five_nodes, name)
 
 
 @every_face
@@ -206,47 +150,6 @@ def test_more_threads_than_connections(
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(use, range(THREADS)))
     assert all(proxy.accepted <= OWN_CONNECTIONS + SHARED_CONNECTIONS for proxy in network.proxies)
-
-
-@two_faces
-@one_way
-def test_minority_behind_a_one_way_partition(
-    drivers: Drivers, five_nodes: Cluster, network: Network, face: str, way: Way, name: str
-) -> None:
-    """The others decide, and late requests to the minority leave no key."""
-    client = drivers.start(face).client(network.urls, ttl_ms=LONG_TTL_MS)
-    lock, other = client.lock(name), client.lock(name)
-    connect_to_all(client, five_nodes, name)
-    for proxy in network.proxies[3:]:
-        way(proxy, HOLD)
-    lock.acquire()
-    assert not other.try_acquire()
-    lock.extend()
-    lock.release()
-    network.let_go()
-    until(lambda: was_asked(five_nodes, name), "what was held back has been executed")
-    works_again(client, five_nodes, name)
-
-
-@two_faces
-@one_way
-def test_majority_behind_a_one_way_partition(
-    drivers: Drivers, five_nodes: Cluster, network: Network, face: str, way: Way, name: str
-) -> None:
-    """No answer comes in time. The minority is free at once, and the majority when the partition has ended."""
-    client = drivers.start(face).client(network.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=IMPATIENT_MS)
-    lock = client.lock(name)
-    connect_to_all(client, five_nodes, name)
-    for proxy in network.proxies[:3]:
-        way(proxy, HOLD)
-    began = time.monotonic()
-    unavailable(lock.start_acquire(timeout_ms=0))
-    assert (time.monotonic() - began) * 1000 <= CONNECT_MS + 2 * IMPATIENT_MS + SLACK_MS
-    # Either the acquires of the majority are held back, or it has also executed their releases.
-    no_key_left(five_nodes, name)
-    network.let_go()
-    until(lambda: was_asked(five_nodes, name), "what was held back has been executed")
-    works_again(client, five_nodes, name)
 
 
 @every_face
@@ -331,30 +234,6 @@ def test_release_that_is_sent_again_finds_the_next_holder(
             released.result()
         assert (lost.value.code, lost.value.reason) == ("lost", "taken")
         other.release()
-
-
-@two_faces
-def test_clients_that_reach_different_majorities(drivers: Drivers, five_nodes: Cluster, face: str, name: str) -> None:
-    """They have only one node in common, and it decides. At first the largest fence is on another node."""
-    five_nodes[0].command("SET", fence_key(name), time.time_ns() // 1000 + HOUR_US)
-    with Network(five_nodes) as left, Network(five_nodes) as right:
-        for proxy in left.proxies[3:] + right.proxies[:2]:
-            proxy.refuse(True)
-        one, two = (drivers.start(face).client(each.urls, ttl_ms=LONG_TTL_MS).lock(name) for each in (left, right))
-        fences = []
-        for holder, other in [(one, two), (two, one)] * 2:
-            fences.append(holder.acquire()["fence"])
-            assert not won(other.start_acquire(timeout_ms=0))
-            holder.check()
-            holder.release()
-        waiting = [(lock, lock.start_acquire()) for lock in (one, two)]
-        while waiting:
-            holder, acquired = next_won(waiting)
-            waiting.remove((holder, acquired))
-            fences.append(acquired.result()["fence"])
-            holder.release()
-        assert fences == sorted(set(fences))
-    no_key_left(five_nodes, name)
 
 
 @every_face
@@ -548,46 +427,3 @@ def test_connections_to_the_server_before_are_given_up(
         other.acquire(timeout_ms=20_000)
         assert loss.result()["lost"]["reason"] == "deleted"
         other.release()
-
-
-@two_faces
-def test_split_votes(drivers: Drivers, five_nodes: Cluster, face: str, name: str) -> None:
-    """Each client comes first at another node, so no client has a majority at once, and all get their turn."""
-    with ExitStack() as stack:
-        waiting = []
-        for i in range(3):
-            network = stack.enter_context(Network(five_nodes))
-            client = drivers.start(face).client(network.urls, ttl_ms=LONG_TTL_MS)
-            connect_to_all(client, five_nodes, f"{name}/{i}")
-            for j, proxy in enumerate(network.proxies):
-                proxy.requests(Faults(delay_s=0.005 * ((j + 2 * i) % 5)))
-            waiting += [client.lock(name) for _ in range(2)]
-        fences = []
-        for _ in range(ROUNDS):
-            calls = [(lock, lock.start_acquire()) for lock in waiting]
-            while calls:
-                holder, acquired = next_won(calls)
-                calls.remove((holder, acquired))
-                fences.append(acquired.result()["fence"])
-                holder.release()
-        assert fences == sorted(set(fences))
-        no_key_left(five_nodes, name)
-
-
-def test_crowd(drivers: Drivers, nodes: Cluster, name: str) -> None:
-    """Many wait in many processes, and each has its turn."""
-    holder = drivers.start("rust").client(nodes.urls).lock(name)
-    fences = [holder.acquire()["fence"]]
-    asked = Asked(nodes)
-    clients = [drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS) for face in FACES]
-    calls = [(lock, lock.start_acquire()) for client in clients for lock in (client.lock(name) for _ in range(CROWD))]
-    asked.wait()
-    assert all(call.pending for _, call in calls)
-    holder.release()
-    while calls:
-        holder, acquired = next_won(calls)
-        calls.remove((holder, acquired))
-        fences.append(acquired.result()["fence"])
-        holder.release()
-    assert fences == sorted(set(fences))
-    no_key_left(nodes, name)

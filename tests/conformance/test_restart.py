@@ -195,31 +195,3 @@ def test_node_that_loads_its_data(drivers: Drivers, start_nodes: Callable[..., C
 def still_loads(server: Server) -> bool:
     """Whether the node reports that it loads."""
     return b"loading:1" in server.info("persistence")
-
-
-@both_drives
-def test_failover_that_loses_a_lock(
-    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
-) -> None:
-    """The new master never had the lock. A process that saw the change waits, and fences continue by the clock."""
-    master, replica = start_nodes(2, tcp=True, options=("--repl-diskless-sync-delay", "0"))
-    url = f"unix://{master.socket}"
-    client = drivers.start(face).client([url], ttl_ms=TTL_MS, node_timeout_ms=NODE_TIMEOUT_MS)
-    holder = drivers.start("rust").client([url]).lock(name, ttl_ms=TTL_MS, auto_renew=False)
-    replica.command("REPLICAOF", "127.0.0.1", master.port or 0)
-    until(lambda: b"master_link_status:up" in replica.info("replication"), "the replica follows")
-    lock = client.lock(name)
-    lock.acquire()
-    lock.release()
-    replica.command("REPLICAOF", "NO", "ONE")
-    fence = holder.acquire()["fence"]
-    # This comes first, so that no client that connects again is refused in between and gets that error.
-    replica.take_over(master)
-    master.kill()
-    with within(one_try_ms(NODE_TIMEOUT_MS)), pytest.raises(LockError) as barred:
-        client.lock(name, ttl_ms=LONG_TTL_MS).acquire(timeout_ms=0)
-    assert barred.value.code == "unavailable"
-    assert "restarted; its votes count again in" in barred.value.nodes[0][1]
-    assert lock.acquire(timeout_ms=LIMIT_MS)["fence"] > fence
-    lock.release()
-    assert not master.get(name)

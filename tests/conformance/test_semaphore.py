@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
 
 import pytest
 
 from conformance.conftest import Drivers
-from conformance.driver import FACES, MOST_PERMITS, Call, Client, Lock, LockError
+from conformance.driver import FACES, MOST_PERMITS, Client, Lock, LockError
 from conformance.history import SLACK_MS
 from conformance.story import connect_to_all, fence_key, one_try_ms, slot_key, was_asked, within
 from conformance.test_loss import ended
@@ -32,7 +31,6 @@ BACKSTOP_MS = 2000
 COUNT_KEPT_MS = 4000
 """When a waiter asks at the latest, because its count would expire."""
 CROWD = 30
-ROUNDS = 10
 ANOTHERS = b"another library's token"
 
 
@@ -151,26 +149,6 @@ def test_a_minority_that_is_away_gives_no_further_permit(
 
 
 @every_face
-def test_all_of_a_crowd_get_a_slot(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    """They are of three processes, and more of each than there are permits. The history judges each slot."""
-    clients = [drivers.start(each).client(nodes.urls, ttl_ms=LONG_TTL_MS) for each in (face, "rust", "node")]
-    locks = [client.semaphore(name, PERMITS) for client in islice(cycle(clients), CROWD)]
-    waiting: list[tuple[Lock, Call]] = [(lock, lock.start_acquire()) for lock in locks]
-    while waiting:
-        until(lambda: not all(call.pending for _, call in waiting), "somebody gets a slot")
-        won = [each for each in waiting if not each[1].pending]
-        assert len(won) <= PERMITS, "too many hold it"
-        for lock, call in won:
-            assert call.result()["acquired"]
-            assert lock.slot in range(PERMITS)
-            lock.check()
-        for lock, call in won:
-            lock.release()
-            waiting.remove((lock, call))
-    until(lambda: free(nodes, name), "no key is left")
-
-
-@every_face
 def test_a_release_wakes_a_waiter(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     client, others = (drivers.start(each).client(nodes.urls, ttl_ms=LONG_TTL_MS) for each in (face, "rust"))
     holders = filled([others], name)
@@ -280,28 +258,6 @@ def test_a_lost_attempt_at_a_slot_leaves_nothing(drivers: Drivers, five_nodes: C
 
     until(tried_everywhere, "the slot that is taken was tried too")
     assert all(server.get(slot_key(name, 0)) == ANOTHERS for server in majority)
-
-
-@every_face
-def test_fences_of_each_slot_rise(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    clients = [drivers.start(each).client(nodes.urls, ttl_ms=LONG_TTL_MS) for each in (face, "rust")]
-    locks = [client.semaphore(name, 2) for client in islice(cycle(clients), 4)]
-
-    def work(lock: Lock) -> list[tuple[int, int]]:
-        had = []
-        for _ in range(ROUNDS):
-            won = lock.acquire()
-            had.append((won["slot"], won["fence"]))
-            lock.release()
-        return had
-
-    with ThreadPoolExecutor(len(locks)) as pool:
-        had = list(pool.map(work, locks))
-    for slot in range(2):
-        of_slot = [[fence for at, fence in each if at == slot] for each in had]
-        assert all(each == sorted(each) for each in of_slot)
-        every = [fence for each in of_slot for fence in each]
-        assert len(every) == len(set(every)), "a slot has given a fence twice"
 
 
 @every_face
@@ -435,18 +391,6 @@ def test_keys_of_another_type_are_in_the_way(drivers: Drivers, nodes: Cluster, f
     assert not client.semaphore(name, PERMITS).try_acquire()
     assert [view["state"] for view in client.inspect_semaphore(name, PERMITS)] == ["foreign", "held", "foreign"]
     assert all(server.command("LLEN", slot_key(name, 2)) == 1 for server in nodes)
-
-
-@every_face
-def test_the_prefix_of_keys_is_that_of_the_name(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    client = drivers.start(face).client(nodes.urls, key_prefix="app:")
-    lock = client.semaphore(name, 1)
-    lock.acquire()
-    assert lock.shown_names() == {"name": name, "names": [name]}
-    assert nodes.has(slot_key(f"app:{name}", 0))
-    (view,) = client.inspect_semaphore(name, 1)
-    assert (view["name"], view["key"], view["state"]) == (name, slot_key(f"app:{name}", 0), "held")
-    lock.release()
 
 
 @pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])

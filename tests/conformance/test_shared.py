@@ -11,11 +11,10 @@ import pytest
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Lock, LockError
 from conformance.history import SLACK_MS, History
-from conformance.story import Asked, connect_to_all, fence_key, remembering, waiters_key, within
+from conformance.story import Asked, connect_to_all, fence_key, waiters_key, within
 from conformance.test_at_least import left_ms
 from conformance.test_loss import ended, validity_ms
 from conformance.test_pairs import every_pair
-from conformance.test_waiting import wait
 from support.clock import now_ns, until
 from support.proxy import HOLD, Network
 from support.servers import LIMIT_S, Cluster, Server
@@ -192,20 +191,6 @@ def test_somebodys_sorted_set_is_in_the_way(drivers: Drivers, nodes: Cluster, fa
     for server in nodes:
         assert server.command("ZRANGE", name, 0, -1, "WITHSCORES") == [b"one", b"1", b"two", b"2"]
         assert left_ms(server, name) == -1
-
-
-@every_face
-def test_a_release_ends_one_reader_alone(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, auto_renew=False)
-    connect_to_all(client, nodes, name)
-    first, second = (client.lock(name, shared=True) for _ in range(2))
-    join(nodes, name, first, second)
-    first.release()
-    second.extend()
-    second.check()
-    assert not client.lock(name).try_acquire(), "a writer beside a reader"
-    second.release()
-    until(lambda: not nodes.has(name), "nothing is left")
 
 
 @every_face
@@ -426,31 +411,6 @@ def test_a_minority_that_has_lost_a_reader_gets_it_back(
     until(lambda: not nodes.has(name), "nothing is left")
 
 
-@every_face
-def test_a_reader_is_restored_where_somebody_was_later_once_the_others_know(
-    drivers: Drivers, five_nodes: Cluster, face: str, name: str
-) -> None:
-    client = drivers.start(face).client(five_nodes.urls)
-    connect_to_all(client, five_nodes, name)
-    reader = client.lock(name, shared=True, ttl_ms=2 * TTL_MS)
-    join(five_nodes, name, reader)
-    fence = reader.fence or 0
-    majority, minority = list(five_nodes)[:3], list(five_nodes)[3:]
-    for server in minority:
-        server.command("SET", fence_key(name), fence + HOUR_US, "PX", LONG_TTL_MS)
-        server.command("DEL", name)
-
-    def is_restored() -> bool:
-        back = [server.has(name) for server in minority]
-        knows = remembering(majority, name, fence + HOUR_US) == len(majority)
-        assert knows or not any(back), "it has come back behind a later owner"
-        return all(back)
-
-    until(is_restored, "the nodes have got it back")
-    reader.check()
-    reader.release()
-
-
 @pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])
 def test_readers_that_are_cancelled_at_any_moment_leave_nothing(
     drivers: Drivers, nodes: Cluster, face: str, name: str
@@ -468,28 +428,6 @@ def test_readers_that_are_cancelled_at_any_moment_leave_nothing(
             reader.release()
     until(lambda: all_have(nodes, name, 1), "a cancelled acquire leaves nothing")
     keeper.release()
-    until(lambda: not nodes.has(name), "nothing is left")
-
-
-@pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])
-def test_waiting_readers_that_are_cancelled_keep_nobody_back(
-    drivers: Drivers, nodes: Cluster, face: str, name: str
-) -> None:
-    """One call is in the front of its process's queue, and one behind it."""
-    writer = drivers.start("rust").client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS).lock(name)
-    writer.acquire()
-    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
-    readers = [client.lock(name, shared=True) for _ in range(4)]
-    waiting = [wait(nodes, readers[0]), *(reader.start_acquire() for reader in readers[1:])]
-    for leaver in (0, 2):
-        readers[leaver].cancel(waiting[leaver])
-        assert waiting[leaver].result()["cancelled"]
-    with within(0):
-        writer.release()
-        for stayer in (1, 3):
-            assert waiting[stayer].result()["acquired"]
-    for stayer in (1, 3):
-        readers[stayer].release()
     until(lambda: not nodes.has(name), "nothing is left")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from conformance.conftest import Drivers
-from conformance.driver import FACES, Client
+from conformance.driver import FACES, Client, LockError
 from conformance.history import SLACK_MS
 from conformance.story import connect_to_all, fence_key, next_won
 from conformance.test_pairs import PAIRS
@@ -33,8 +33,13 @@ NOBODYS = {"label": None, "fence": None, "since_ms": None}
 def test_held_by_another_face(drivers: Drivers, nodes: Cluster, holder: str, looker: str, name: str) -> None:
     client = drivers.start(looker).client(nodes.urls)
     lock = drivers.start(holder).client(nodes.urls, ttl_ms=TTL_MS).lock(name, label="worker 7", auto_renew=False)
+    other = client.lock(name)
+    assert not other.is_locked()
+    assert not nodes.has(name), "looking leaves no key"
+    assert not nodes.has(fence_key(name)), "looking leaves no key"
     began_ms = time.time() * 1000
     lock.acquire()
+    assert lock.is_locked()
     until(lambda: client.inspect(name)["holders"] == len(nodes), "every node has granted the lock")
     view, ended_ms = client.inspect(name), time.time() * 1000
     shown = ("name", "key", "state", "label", "fence", "quorum", "waiting")
@@ -49,6 +54,7 @@ def test_held_by_another_face(drivers: Drivers, nodes: Cluster, holder: str, loo
     }
     assert began_ms - SLACK_MS <= view["since_ms"] <= ended_ms + SLACK_MS
     assert TTL_MS - (ended_ms - began_ms) - SLACK_MS <= view["ttl_left_ms"] <= TTL_MS
+    assert other.is_locked()
     lock.release()
 
     free = client.inspect(name)
@@ -56,6 +62,7 @@ def test_held_by_another_face(drivers: Drivers, nodes: Cluster, holder: str, loo
     assert NOBODYS.items() <= free.items()
     assert free["ttl_left_ms"] is None
     until(lambda: client.inspect(name)["holders"] == 0, "the last node has released it")
+    assert not other.is_locked()
 
 
 @three_nodes
@@ -77,12 +84,20 @@ def test_nodes_that_are_away(
     assert (held["state"], held["label"], held["holders"], held["quorum"]) == ("held", "worker 7", 2, 2)
     assert (held["fence"], held["waiting"]) == (lock.fence, 0)
     assert (client.inspect(free)["state"], client.inspect(free)["holders"]) == ("free", 0)
+    assert client.lock(name).is_locked()
+    assert not client.lock(free).is_locked()
     nodes[1].kill()
     for each, holders in ((name, 1), (free, 0)):
         unknown = client.inspect(each)
         assert (unknown["state"], unknown["holders"], unknown["quorum"]) == ("unknown", holders, 2)
         assert NOBODYS.items() <= unknown.items()
         assert (unknown["ttl_left_ms"], unknown["waiting"]) == (None, 0)
+        with pytest.raises(LockError) as undecided:
+            client.lock(each).is_locked()
+        assert undecided.value.code == "unavailable"
+        answers = [answer for _, answer in undecided.value.nodes]
+        assert answers[2] == ("held" if holders else "free")
+        assert not {"held", "free"} & {*answers[:2]}
     nodes[2].kill()
     assert client.inspect(name)["waiting"] is None, "no node shows it"
 
@@ -106,6 +121,11 @@ def test_a_node_that_may_have_forgotten_the_lock(
         return bool(view["nodes"][0]["state"] == "free")
 
     until(is_seen, "the node is asked again")
+    with pytest.raises(LockError) as undecided:
+        client.lock(name).is_locked()
+    assert undecided.value.code == "unavailable"
+    assert "restart" in undecided.value.nodes[0][1]
+    assert lock.state()["held"]
 
 
 def put(server: Server, name: str, value: str) -> None:
@@ -161,6 +181,7 @@ def test_keys_of_others(drivers: Drivers, nodes: Cluster, face: str, name: str) 
         view = client.inspect(name)
         assert view["state"] == ("foreign" if taken >= majority else "free")
         assert view["holders"] == taken
+        assert client.lock(name).is_locked() == (taken >= majority)
         assert NOBODYS.items() <= view.items()
         assert (view["ttl_left_ms"] is not None) == (view["state"] == "foreign")
     nodes[0].command("PERSIST", name)
@@ -170,6 +191,9 @@ def test_keys_of_others(drivers: Drivers, nodes: Cluster, face: str, name: str) 
         server.command("DEL", name)
         server.command("RPUSH", name, "not a string")
     assert client.inspect(name)["state"] == "foreign"
+    with pytest.raises(LockError) as refused:
+        client.lock(name, protocol="setnx").is_locked()
+    assert refused.value.code == "invalid_argument", "keys of the older protocol stay after they are out of date"
     for server in nodes:
         server.command("DEL", name)
 
