@@ -403,6 +403,7 @@ mutants: ## long: Break the pure files of the core in every way, and see tests f
 # tests/mutants has a patch for each. ARGS='no-drift no-margin' plants these.
 planted: ## long: Plant each wrong step of tests/mutants in a copy of the engine, and see it found (half an hour)
 	@sh tests/setup/doctor.sh cargo cc python3
+	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS)
 	@$(BIN)/python tests mutants.planted $(ARGS)
 
 clean: ## develop: Remove everything that was built or installed here

@@ -167,7 +167,7 @@ impl Drop for Unanswered {
     }
 }
 
-/// The reason for which a request has no login.
+/// Why a request is sent without a login.
 #[derive(Clone, Debug)]
 pub(crate) struct NoLogin {
     /// The number by which JavaScript keeps what the provider threw; `None` if it was not called.

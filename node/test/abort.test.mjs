@@ -33,7 +33,7 @@ test("a signal that is aborted already: nothing is sent", async () => {
   await held.release();
 });
 
-test("a signal that is aborted during the wait ends it with its reason, and has no say later", async () => {
+test("a signal that is aborted during the wait ends it with its reason, and later does not end the lock", async () => {
   const name = fresh();
   const held = await redlock.lock(name).acquire();
   const controller = new AbortController();

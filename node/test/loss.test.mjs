@@ -78,7 +78,7 @@ test("a loss that a test brings about has aborted the signal when it returns", a
   await assert.rejects(
     silent.using(() => lose(silent, "taken")),
     LockLost,
-    "although the body has no error",
+    "although the body succeeds",
   );
 });
 

@@ -152,7 +152,7 @@ def test_who_connects_too_often_to_a_node_that_hangs_up_is_told(made: int, storm
 
 @pytest.fixture
 def group(request: pytest.FixtureRequest) -> Iterator[FailoverTroubles]:
-    """Trouble in a cluster, or in a group with sentinels, that is well and has no workers."""
+    """Trouble in a healthy cluster, or in a healthy group with sentinels, without workers."""
     names = {"hot": [f"name {i}" for i in range(30)]}
     with ThreadPoolExecutor(1) as background:
         if request.param == "cluster":

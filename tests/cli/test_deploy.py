@@ -65,7 +65,7 @@ COMMANDS: dict[str, Callable[[], list[str]]] = {
 def test_every_file_is_tried_and_on_the_page() -> None:
     page = (ROOT / "core" / "docs" / "command-line.md").read_text(encoding="utf-8")
     for file in PLACE.iterdir():
-        # The container tests run a program as its first process.
+        # `make dist` lays the image out and runs it.
         assert file.name in {*COMMANDS, "Containerfile"}
         assert f"/deploy/{file.name}" in page
 

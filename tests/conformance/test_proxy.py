@@ -77,7 +77,7 @@ def test_what_is_held_delayed_and_lost(proxy: Proxy, way: Way) -> None:
         assert is_silent(one)
         proxy.let_go()
         one.sendall(b"PING\r\n")
-        assert is_silent(one), "what follows a gap is no answer to anything"
+        assert is_silent(one), "what follows a gap is not an answer"
 
 
 def test_what_is_cut_and_refused(proxy: Proxy) -> None:

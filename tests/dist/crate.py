@@ -6,7 +6,7 @@ import shutil
 import tarfile
 from pathlib import Path
 
-from dist import legal, stranger
+from dist import cost, legal, stranger
 from dist.platforms import Platform
 from dist.version import ROOT, program_version, version
 from dist.workshop import BUILT, LICENCES, MEGABYTE, OUT, STAGE, Artefact, DistError, emptied, run
@@ -25,6 +25,7 @@ def make(_: Platform) -> list[Artefact]:
     library, program = (_packed(name, unpacked) for name in (f"{NAME}-{version()}", f"{PROGRAM}-{program_version()}"))
     legal.write_bom(ROOT / "core" / "Cargo.toml", "core")
     legal.write_bom(ROOT / "core" / "cli" / "Cargo.toml", "cli")
+    print(*cost.table(unpacked / library.path.stem), sep="\n", flush=True)
     library.tried.append(_tried(unpacked / library.path.stem))
     program.manuals.add(_manual(unpacked / program.path.stem, unpacked / library.path.stem))
     program.tried.append("cargo install")

@@ -21,6 +21,12 @@ NODE = ROOT / "node"
 PROGRAM = Path("node_modules", ".bin", "redlock")
 """The program, in a project that has installed the packages."""
 
+NEXT = workshop.NODE_TOOLS.parents[1]
+"""Below which Next is installed."""
+
+NO_ADDON = 70
+"""The status of the program where it has no addon."""
+
 LEFT_OUT = ("files", "napi", "scripts", "devDependencies")
 """What of node/package.json is not published: it is for those who build it."""
 
@@ -33,6 +39,8 @@ def make(platform: Platform) -> list[Artefact]:
     # What resolves without `exports` is older than Node 20, and TypeScript 7 knows it no more.
     run("attw", "--profile", "node16", main.path)
     _try([main, addon])
+    _try_next([main, addon])
+    _check_elsewhere(main.path)
     return [addon, main]
 
 
@@ -116,3 +124,46 @@ def _try(artefacts: list[Artefact]) -> None:
     for artefact in artefacts:
         artefact.manuals.add(manual)
         artefact.tried.append(f"Node {node.removeprefix('v')}: {', '.join(programs.values())}, traced by nft")
+
+
+def _try_next(artefacts: list[Artefact]) -> None:
+    """Builds a server of Next that stands alone, with webpack, and has locks with it where nothing is installed."""
+    with tempfile.TemporaryDirectory(prefix="next-", dir=NEXT) as directory:
+        # Next and React are found above it, and all that the server gets are the files that Next has traced.
+        project = Path(directory)
+        shutil.copytree(stranger.PROGRAMS / "next", project, dirs_exist_ok=True)
+        (project / "package.json").write_text('{ "private": true }\n', encoding="utf-8")
+        options = ("--offline", "--no-audit", "--no-fund", "--no-package-lock")
+        run("npm", "install", *options, *(artefact.path for artefact in artefacts), cwd=project)
+        run("next", "build", "--webpack", cwd=project, env=workshop.tools() | {"NEXT_TELEMETRY_DISABLED": "1"})
+        alone = emptied(STAGE / "next") / "standalone"
+        shutil.move(project / ".next" / "standalone", alone)
+    # Its own folder is below the root of the packages.
+    (server,) = (path for path in alone.rglob("server.js") if "node_modules" not in path.parts)
+    port = free_port()
+
+    def locks(url: str) -> str:
+        env = stranger.environment("node") | {"NODE_URL": url, "PORT": str(port)}
+        with Service(["node", server.name], server.parent, env, port) as service:
+            service.wait_until_it_listens()
+            return service.ask("/")[1]
+
+    stranger.locks(locks)
+    for artefact in artefacts:
+        artefact.tried.append("Next")
+
+
+def _check_elsewhere(main: Path) -> None:
+    """Where no package has an addon, the import has to say which platforms have one, and how to build."""
+    env = stranger.environment("node", "npm")
+    project = emptied(STAGE / "npm-elsewhere")
+    (project / "package.json").write_text('{ "private": true }\n', encoding="utf-8")
+    run("npm", "install", "--offline", "--no-audit", "--no-fund", "--omit=optional", main, cwd=project, env=env)
+    said = run("node", "-e", 'try { require("redlock-rs") } catch (e) { console.log(e.message) }', cwd=project, env=env)
+    for word in [*(platform.npm for platform in PLATFORMS), "build"]:
+        if not re.search(rf"\b{word}\b", said):
+            raise DistError(f"the import without an addon does not say {word!r}: {said}")
+    program = project / PROGRAM
+    status = subprocess.run([program, "--version"], env=env, stderr=subprocess.DEVNULL, check=False).returncode
+    if status != NO_ADDON:
+        raise DistError(f"the program without an addon exits with {status}, which may be the status of a command")

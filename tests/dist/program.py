@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+import os
 import platform as machine
 import re
 import shlex
@@ -15,8 +17,10 @@ from dist import legal, stranger
 from dist.platforms import Platform
 from dist.version import ROOT, program_version
 from dist.workshop import BUILT, LICENCES, MEGABYTE, NOTICES, OUT, STAGE, Artefact, DistError, emptied, run, strip
+from support.servers import Server
 
 CRATE = ROOT / "core" / "cli"
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 STATIC = [f"{cpu}-unknown-linux-musl" for cpu in ("x86_64", "aarch64")]
 COMPLETIONS = {"bash": "redlock.bash", "zsh": "_redlock", "fish": "redlock.fish"}
 EXTRAS = ROOT / "target" / "program"
@@ -96,6 +100,8 @@ def _make(target: str) -> list[Artefact]:
     _try(target, archive, tried)
     if target not in STATIC:
         return [archive]
+    if _is_native(target):
+        archive.tried.append(_tried_as_image(tried))
     return [archive, _deb(target, program)]
 
 
@@ -142,3 +148,53 @@ def _deb(target: str, program: Path) -> Artefact:
     run("bash", "-euc", f". {shlex.quote(str(completions))}; complete -p redlock")
     _try(target, artefact, root / "usr" / "bin" / "redlock")
     return artefact
+
+
+def _tried_as_image(program: Path) -> str:
+    """Lays out the image of deploy/Containerfile, and runs the program there as the first process, alone."""
+    place = emptied(STAGE / "image")
+    shutil.copy(program, place / "redlock")
+    shutil.copy(CERTIFICATES, place) if CERTIFICATES.exists() else (place / CERTIFICATES.name).touch()
+    root = emptied(STAGE / "image-root")
+    env, entry = _laid_out((ROOT / "deploy" / "Containerfile").read_text(encoding="utf-8"), place, root)
+    # Every container has these.
+    (root / "proc").mkdir()
+    (root / "dev").mkdir()
+    (root / "dev" / "null").touch()
+    # The image's PATH is not the one to find it by.
+    unshare = shutil.which("unshare") or "unshare"
+    namespaces = ("--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount")
+    with Server(tcp=True) as server:
+        command = [unshare, *namespaces, f"--root={root}", "--mount-proc=/proc", *entry]
+        command += ["run", "image", "--", "/redlock", "status", "--json", "image"]
+        done = subprocess.run(
+            command, env=env | {"REDLOCK_URLS": server.url}, capture_output=True, text=True, timeout=60, check=False
+        )
+    if done.returncode:
+        if "unshare" in done.stderr and not os.environ.get("CI"):
+            return f"not as an image: {done.stderr.strip()}"
+        raise DistError(f"exit status {done.returncode} of {command}: {done.stdout}{done.stderr}")
+    (lock,) = json.loads(done.stdout)["locks"]
+    if (lock["state"], lock["label"].rpartition(":")[2]) != ("held", "1"):
+        raise DistError(f"not held by the first process: {lock}")
+    return "an image from scratch"
+
+
+def _laid_out(text: str, place: Path, root: Path) -> tuple[dict[str, str], list[str]]:
+    """Does what a Containerfile of an image from scratch says; returns its environment and entry."""
+    env: dict[str, str] = {}
+    entry: list[str] = []
+    for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
+        word, _, rest = line.partition(" ")
+        if word == "COPY":
+            *files, to = (each for each in rest.split() if not each.startswith("--"))
+            (root / to.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+            for file in files:
+                shutil.copy(place / file, root / to.lstrip("/"))
+        elif word == "ENV":
+            env |= dict(each.split("=", 1) for each in shlex.split(rest))
+        elif word == "ENTRYPOINT":
+            entry = json.loads(rest)
+        elif line != "FROM scratch" and word != "USER":
+            raise DistError(f"deploy/Containerfile: nobody tries this line: {line}")
+    return env, entry

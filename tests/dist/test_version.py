@@ -23,11 +23,22 @@ def manifest(path: str) -> dict[str, Any]:
     return parsed
 
 
+@pytest.mark.parametrize("package", ["core", "python", "node"])
+def test_a_crate_has_the_version_of_the_workspace(package: str) -> None:
+    assert manifest(f"{package}/Cargo.toml")["package"]["version"] == {"workspace": True}
+
+
 def test_the_program_needs_the_library_of_this_version_and_may_be_ahead_of_it() -> None:
     library = manifest("core/cli/Cargo.toml")["dependencies"]["redlock"]
     assert library["version"] == f"={version()}"
     numbers = [tuple(map(int, each.partition("-")[0].split("."))) for each in (version(), program_version())]
     assert numbers == sorted(numbers)
+
+
+def test_the_wheel_has_the_version_of_its_crate() -> None:
+    project = manifest("python/pyproject.toml")["project"]
+    assert "version" not in project
+    assert project["dynamic"] == ["version"]
 
 
 def test_the_npm_package_has_the_version() -> None:
