@@ -36,13 +36,16 @@ SUITES := --take-turns $(addprefix tests/,conformance examples observing bench d
 TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed \
 	test_hand_over.py::test_a_lock_is_handed_over)
 THREADS := RUST_TEST_THREADS=12
-# Those of crates that nobody depends on, too.
 ALL_DOCS := env RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
-LINTS = 'lints, types and documentation' 'make --no-print-directory --silent lint'
+LINTS = 'lints and types' 'make --no-print-directory --silent lint'
+
+# Clippy is a compiler that also lints. With it in the place of rustc, linting compiles nothing again.
+CHECKED := env RUSTC_WORKSPACE_WRAPPER=$(shell command -v clippy-driver)
 
 # The packages, the program and the workers. The driver asks for what the rest of the workspace needs of dependencies, or
 # they would be built again for it.
-CARGO := cargo build --locked $(addprefix --package redlock-,python node cli driver history) --lib --bins
+CARGO := $(CHECKED) cargo build --locked $(addprefix --package redlock-,python node cli driver history) --lib --bins
+EVERYTHING := $(CHECKED) cargo build --locked --workspace --lib --bins --examples --tests
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 SUFFIX := $(if $(filter Darwin,$(shell uname)),dylib,so)
 EXTENSION := $(BUILT)/lib_native.$(SUFFIX)
@@ -152,7 +155,7 @@ build:
 # All that `build` compiles too, in one go.
 compile:
 	$(STEP) 'compiling the engine, the packages, the workers and the tests' --about 170 -- \
-		cargo build --locked --workspace --lib --bins --examples --tests
+		$(EVERYTHING)
 
 $(EXTENSION) $(ADDON): build
 	@:
@@ -178,14 +181,13 @@ test: ## develop: Run what must pass before each change: formatting, lints, type
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) compile setup
-	$(STEP) 'tests in Rust' --show --beside $(LINTS) -- env $(THREADS) cargo test --locked --workspace --no-fail-fast
+	$(STEP) 'tests in Rust' --show --beside $(LINTS) -- $(CHECKED) $(THREADS) cargo test --locked --workspace --no-fail-fast
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
 	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
 	$(STEP) 'tests over all languages' --show -- $(PYTEST) $(SUITES)
 	$(STEP) 'a cluster' --show --beside 'sentinels' '$(PYTEST_FEW) $(TELLING) --topology sentinel' -- \
 		$(PYTEST_FEW) $(TELLING) --topology cluster
-	$(STEP) 'chaos' --show --beside 'a planted fault of the engine' '$(BIN)/python tests mutants.planted --sample' -- \
-		$(BIN)/python tests chaos.chaos --seconds 30 --seed 1
+	$(STEP) 'chaos' --show -- $(BIN)/python tests chaos.chaos --seconds 30 --seed 1
 	$(if $(shell command -v promtool),$(STEP) 'alerts' --show -- $(MAKE) --no-print-directory alerts)
 	$(TIMES) 900
 
@@ -210,6 +212,7 @@ gate: test
 	$(STEP) 'what make test leaves to the gate' --show -- $(PYTEST) --gate $(SUITES)
 	$(STEP) 'every case of what is promised' --show -- $(PYTEST) --all --take-turns \
 		$(addprefix tests/conformance/test_,pairs.py loss.py restart.py)
+	$(STEP) 'planted faults of the engine' --show -- $(BIN)/python tests mutants.planted --sample
 	$(STEP) 'chaos in a cluster' --show -- $(BIN)/python tests chaos.chaos --cluster --seconds 30 --seed 1
 	$(STEP) 'chaos with sentinels' --show -- $(BIN)/python tests chaos.chaos --sentinel --seconds 30 --seed 1
 	$(if $(and $(ADVISORIES),$(DENY)),$(STEP) 'advisories' -- $(DENY) --locked --offline check advisories)
@@ -220,7 +223,7 @@ test-all: ## long: Run every test there is, those that `make test` leaves out in
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) compile setup
-	$(STEP) 'tests in Rust' --show --beside $(LINTS) -- env $(THREADS) cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
+	$(STEP) 'tests in Rust' --show --beside $(LINTS) -- $(CHECKED) $(THREADS) cargo test --locked --workspace --no-fail-fast $(addprefix --exclude redlock-,model simulation) -- --include-ignored
 	$(STEP) 'planted faults of the engine' --show -- $(BIN)/python tests mutants.planted
 	$(STEP) 'documentation of every crate' -- $(ALL_DOCS)
 	$(STEP) 'each feature alone' --show -- $(MAKE) --no-print-directory --silent features
@@ -275,14 +278,14 @@ interop: ## long: Share locks with other libraries, and write down which of them
 	git diff --exit-code --stat -- core/docs/compatibility.md tests/peers/seen.json
 
 # Cargo's own come last: while it compiles for one of its commands, no other one begins.
-lint: lint-others lint-rust ## develop: Check formatting, lints, types, documentation and generated files
+lint: lint-others lint-rust ## develop: Check formatting, lints, types and generated files
 
 # What the engine depends on is also in the lock files of other workspaces. One with a crate that this machine has never
 # heard of is left out.
 lint-rust:
 	cargo fmt --all --check
-	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --locked $(addprefix --package redlock-,core cli) --no-deps --quiet
+	cargo clippy --version
+	@warnings=$$($(EVERYTHING) --quiet 2>&1) && test -z "$$warnings" || { echo "$$warnings"; exit 1; }
 	@for lock in $$(git ls-files '*/Cargo.lock'); do \
 		! (cd $$(dirname $$lock) && cargo update --workspace --locked --offline 2>&1) | grep 'cannot update the lock file' || exit 1; done
 
@@ -341,7 +344,7 @@ soak: $(TOOLS) $(PYTHON) $(NODE) ## long: Cancel and repeat everything until a l
 stress: ## long: Run the tests while the CPU is scarce, and report what differs (ARGS='--rounds 5 --quota 0.5 --only conformance')
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) compile setup
-	@$(BIN)/python tests setup.stress --suites='$(SUITES)' --telling='$(TELLING)' $(ARGS)
+	@$(CHECKED) $(BIN)/python tests setup.stress --suites='$(SUITES)' --telling='$(TELLING)' $(ARGS)
 
 # cargo-deny, cargo-about and cargo-cyclonedx are built the first time, which takes about ten minutes.
 dist: ## release: Build everything that is published, and try it without this checkout (a quarter of an hour once its tools are built)

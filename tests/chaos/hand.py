@@ -457,6 +457,8 @@ class Campaign:
         """Since when it campaigns, or has."""
         self.left_ns = 0
         """When its last term came to its end."""
+        self.stopped: asyncio.Future[Json] | None = None
+        """The answer to its stop."""
 
     async def terms(self) -> list[Json]:
         """All terms so far."""
@@ -489,12 +491,15 @@ class Campaign:
         else:
             await self.hand.denied(self.asked, self.asked_ns)
             self.hand.worker.journal.say("stopped", client=self.hand.client)
+        # The stop would fail, if it came behind.
+        if self.stopped:
+            await self.stopped
         await library.forget(self.election)
 
     def _stop(self) -> None:
         if self.term and not self.term.over_ns:
             self.term.releasing()
-        self.hand.library.start("stop", election=self.election)
+        _, self.stopped = self.hand.library.start("stop", election=self.election)
 
     async def _lead(self, number: int, begun: Json) -> None:
         if self.term:

@@ -20,7 +20,7 @@ from chaos.tally import LANGUAGES, EpochHistory, Tally
 from chaos.troubles import Takeover
 
 PLANS = {"nodes": nodes.PLAN, "cluster": cluster.PLAN, "sentinel": sentinel.PLAN}
-SEEDS = range(20)
+SEEDS = range(3)
 
 FENCE_TTL_S = 3600
 """The default of the library. Clock steps must stay far below it."""

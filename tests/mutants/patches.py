@@ -6,7 +6,7 @@ A patch begins with what is wrong, and then has the lines
     Story: module::name         this test of the simulation finds it, or
     Case: test_x.py::test_y[…]  this test case of the conformance suite finds it, on a face of Rust
     Shows: told late|never told what it says then, as a regular expression
-    Sample: yes                 it is the one that `make test` plants
+    Sample: yes                 it is one of those that `make gate` plants
 """
 
 from __future__ import annotations

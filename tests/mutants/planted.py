@@ -2,7 +2,7 @@
 
     python tests mutants.planted                    every patch
     python tests mutants.planted no-drift no-margin these
-    python tests mutants.planted --sample           the one that `make test` plants
+    python tests mutants.planted --sample           one of each kind, as `make gate` does
 
 All have one folder for what is built, so that only the engine and what finds the fault are compiled again. The crates
 of others are those of the main build. Exit code 1: one was not found, or did not build.
@@ -37,7 +37,7 @@ def main() -> int:
     """Plants the patches that are asked for; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="patch", help="only these")
-    parser.add_argument("--sample", action="store_true", help="only the one that make test plants")
+    parser.add_argument("--sample", action="store_true", help="only one of each kind")
     options = parser.parse_args()
     wanted = [patch for patch in named(options.names) if patch.is_sample or not options.sample]
     copy()

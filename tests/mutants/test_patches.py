@@ -29,5 +29,7 @@ def test_patch_fits_and_names_what_finds_it(patch: Patch) -> None:
         assert f"def {case.partition('[')[0]}(" in (CASES / file).read_text(encoding="utf-8"), "no such test case"
 
 
-def test_one_is_planted_by_make_test() -> None:
-    assert len([patch for patch in patches() if patch.is_sample]) == 1
+def test_make_gate_plants_one_of_each_kind() -> None:
+    samples = [patch for patch in patches() if patch.is_sample]
+    assert len(samples) == 3
+    assert all([getattr(patch, kind) for patch in samples].count(None) == 2 for kind in ("seed", "story", "case"))
