@@ -1,6 +1,7 @@
 //! A program that holds a lock and serves its metrics: `cargo run --features metrics-0_24 --example prometheus`.
 
 use std::io;
+use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use redlock::Redlock;
@@ -16,7 +17,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     redlock.lock("warm-up").await?.release().await?;
     let report = redlock.lock("report").await?;
-    tokio::signal::ctrl_c().await?;
+    tokio::time::sleep(Duration::from_secs(60)).await; // the work
     Ok(report.release().await?)
 }
 

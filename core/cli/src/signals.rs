@@ -4,12 +4,16 @@
 //! every command that is started from here. A handled signal is at its default again in a command.
 
 use std::future::poll_fn;
+use std::io;
+use std::os::unix::net;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use tokio::signal::unix::{self, SignalKind};
+use signal_hook::SigId;
+use signal_hook::low_level::{pipe, unregister};
+use tokio::net::UnixStream;
 
 use crate::exit::{Exit, Failure};
 
@@ -64,7 +68,7 @@ impl Ignored {
 
 /// Signals that are heard. While it exists, and after it, they have no other effect on this process.
 #[derive(Debug)]
-pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
+pub(crate) struct Signals(Vec<Heard>);
 
 impl Signals {
     /// Begins to hear `signals`, but not those that are ignored. Needs a runtime.
@@ -85,7 +89,10 @@ impl Signals {
         ignored: Ignored,
     ) -> Result<(), Failure> {
         for signal in signals.into_iter().filter(|signal| !ignored.contains(*signal)) {
-            self.0.push((signal, stream(signal)?));
+            let heard = Heard::listen(signal);
+            self.0.push(heard.map_err(|error| Failure::new(Exit::BUG, format!("cannot handle {signal}: {error}")))?);
+            // It may have been blocked in whatever started this program.
+            let _ = SigSet::from(signal).thread_unblock();
         }
         Ok(())
     }
@@ -93,9 +100,8 @@ impl Signals {
     /// Waits for the next signal. Several of one kind may come as one. Cancel safe.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
-            let ready =
-                self.0.iter_mut().find_map(|(signal, stream)| stream.poll_recv(cx).is_ready().then_some(*signal));
-            ready.map_or(Poll::Pending, Poll::Ready)
+            let come = self.0.iter().find(|heard| heard.has_come(cx));
+            come.map_or(Poll::Pending, |heard| Poll::Ready(heard.signal))
         })
         .await
     }
@@ -111,21 +117,51 @@ impl Signals {
     }
 }
 
+/// One signal that is heard: its handler writes into a pair of sockets.
+///
+/// tokio's own signals would give each runtime of the process a socket that all of them share. A child of a fork that
+/// closes its descriptors, as daemons do, could then start no runtime, or would read from whatever has the number now.
+#[derive(Debug)]
+struct Heard {
+    signal: Signal,
+    socket: UnixStream,
+    handler: SigId,
+}
+
+impl Heard {
+    fn listen(signal: Signal) -> io::Result<Self> {
+        let (socket, written) = net::UnixStream::pair()?;
+        socket.set_nonblocking(true)?;
+        let socket = UnixStream::from_std(socket)?;
+        Ok(Self { signal, socket, handler: pipe::register(signal as i32, written)? })
+    }
+
+    /// Whether it has come since the last look. If not, the task is woken when it comes.
+    fn has_come(&self, cx: &mut Context<'_>) -> bool {
+        let mut marks = [0; 64];
+        while self.socket.poll_read_ready(cx).is_ready() {
+            match self.socket.try_read(&mut marks) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read.is_ok(),
+            }
+        }
+        false
+    }
+}
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        unregister(self.handler);
+    }
+}
+
 /// Begins to hear of children that have ended or stopped.
 ///
 /// # Errors
 ///
 /// A failure if the system refuses a handler.
-pub(crate) fn children() -> Result<unix::Signal, Failure> {
-    stream(Signal::SIGCHLD)
-}
-
-fn stream(signal: Signal) -> Result<unix::Signal, Failure> {
-    let stream = unix::signal(SignalKind::from_raw(signal as i32));
-    let stream = stream.map_err(|error| Failure::new(Exit::BUG, format!("cannot handle {signal}: {error}")))?;
-    // It may have been blocked in whatever started this program.
-    let _ = SigSet::from(signal).thread_unblock();
-    Ok(stream)
+pub(crate) fn children() -> Result<Signals, Failure> {
+    Signals::listen([Signal::SIGCHLD], Ignored::default())
 }
 
 /// Returns the status of a program that ended for this signal.

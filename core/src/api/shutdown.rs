@@ -32,6 +32,7 @@ const TURNS: usize = 8;
 ///
 /// ```
 /// # use redlock::Redlock;
+/// # async fn asked_to_end() {}
 /// #[tokio::main(flavor = "current_thread")]
 /// async fn main() -> Result<(), redlock::Error> {
 ///     let redlock = Redlock::new("memory://shutdown-example")?;
@@ -41,8 +42,8 @@ const TURNS: usize = 8;
 ///     };
 ///     let done = tokio::select! {
 ///         done = work => done,
-///         // Or SIGTERM. The work is dropped, and its guard with it.
-///         Ok(()) = tokio::signal::ctrl_c() => Ok(()),
+///         // At SIGTERM, for example. The work is dropped, and its guard with it.
+///         () = asked_to_end() => Ok(()),
 ///     };
 ///     redlock::shutdown();
 ///     done

@@ -3,6 +3,7 @@
 
 use std::future::IntoFuture;
 use std::io::{BufRead, BufReader};
+use std::os::unix::net;
 use std::pin::Pin;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
@@ -10,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use harness::{SLACK, Server, cluster, eventually, this_test};
 use redlock::{ErrorKind, Redlock};
+use signal_hook::{consts::SIGTERM, low_level::pipe};
+use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
 
 const TTL: Duration = Duration::from_secs(3);
 /// Of keys that would not go by themselves within a test.
@@ -100,7 +102,10 @@ fn a_release_goes_on_after_the_end_of_its_runtime() {
 /// What a program does when it is asked to end. Returns how long it waited for its shutdown.
 async fn program(urls: Vec<String>, how: &str) -> Duration {
     let redlock = Redlock::builder().nodes(urls).ttl(LONG).build().unwrap();
-    let mut terminate = signal(SignalKind::terminate()).unwrap();
+    let (terminate, told) = net::UnixStream::pair().unwrap();
+    pipe::register(SIGTERM, told).unwrap();
+    terminate.set_nonblocking(true).unwrap();
+    let terminate = UnixStream::from_std(terminate).unwrap();
     let guard = redlock.lock("held").await.unwrap();
     let work = async {
         let _dropped = redlock.lock("dropped").await.unwrap();
@@ -108,7 +113,7 @@ async fn program(urls: Vec<String>, how: &str) -> Duration {
         drop(redlock.lock("contended").await.unwrap());
     };
     tokio::select! {
-        _ = terminate.recv() => {}
+        readable = terminate.readable() => readable.unwrap(),
         () = work => unreachable!("others hold it"),
     }
     drop(guard);

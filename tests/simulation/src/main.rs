@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::Parser;
 use redlock::testing::simulation::{Fault, plant};
 use redlock_simulation::{Run, run};
+use signal_hook::{consts::SIGINT, flag};
 
 /// How often the progress is told.
 const TELL: Duration = Duration::from_secs(1);
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
 struct Seeds {
     next: AtomicU64,
     end: u64,
-    over: AtomicBool,
+    over: Arc<AtomicBool>,
 }
 
 impl Seeds {
@@ -75,9 +76,10 @@ impl Seeds {
 fn play(options: &Options, output: &mut impl Write) -> io::Result<bool> {
     let first = options.seed.unwrap_or_else(of_time);
     let seeds = options.seeds.unwrap_or(if options.trace { 1 } else { u64::MAX });
-    let seeds = Seeds { next: AtomicU64::new(first), end: first.saturating_add(seeds), over: AtomicBool::new(false) };
+    let seeds = Seeds { next: AtomicU64::new(first), end: first.saturating_add(seeds), over: Arc::default() };
     let seeds = Arc::new(seeds);
-    stop_at_interrupt(&seeds);
+    // The runs that are going on come to their end.
+    flag::register(SIGINT, Arc::clone(&seeds.over))?;
     let cores = if options.trace { NonZero::<usize>::MIN } else { thread::available_parallelism()? };
     let (told, runs) = mpsc::sync_channel(cores.get());
     for _ in 0..cores.get() {
@@ -114,18 +116,6 @@ fn play(options: &Options, output: &mut impl Write) -> io::Result<bool> {
 fn of_time() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since.as_secs() * 1_000_000
-}
-
-/// Lets the runs that are going on come to their end.
-fn stop_at_interrupt(seeds: &Arc<Seeds>) {
-    let seeds = Arc::clone(seeds);
-    thread::spawn(move || {
-        if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build()
-            && runtime.block_on(tokio::signal::ctrl_c()).is_ok()
-        {
-            seeds.over.store(true, Ordering::Relaxed);
-        }
-    });
 }
 
 /// What is told while seeds are played.

@@ -9,7 +9,6 @@ use nix::unistd::Pid;
 use redlock::Guard;
 use redlock::bindings::clock::{Alarm, Clock, Moment};
 use redlock::bindings::operator;
-use tokio::signal::unix;
 
 use crate::duration::shown;
 use crate::exit::{Exit, Failure, spelled};
@@ -36,7 +35,7 @@ pub(super) struct Session<'a> {
     args: &'a Args,
     kill_after: Duration,
     signals: Signals,
-    children: unix::Signal,
+    children: Signals,
     clock: Clock,
     began: Moment,
     notices: Notices,
@@ -212,7 +211,7 @@ impl Running<'_> {
             tokio::select! {
                 biased;
                 // Looked for whenever something happens.
-                _ = self.session.children.recv() => {}
+                _ = self.session.children.next() => {}
                 _ = &mut lost, if !is_told => {
                     is_told = true;
                     self.events.push_back(Event::Lost);

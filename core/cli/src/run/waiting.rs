@@ -50,10 +50,10 @@ pub(super) async fn wait(args: &Args, redlock: &Redlock, lock: &Lock<Fixed>, sig
 /// Takes in children, which the first process of a container is given. Never ends.
 async fn reap() {
     let Ok(mut ended) = signals::children() else { return std::future::pending().await };
-    while ended.recv().await.is_some() {
+    loop {
+        ended.next().await;
         group::reap();
     }
-    std::future::pending::<()>().await;
 }
 
 /// Shows who has the lock, again and again. Never ends.
