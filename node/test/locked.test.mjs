@@ -29,6 +29,15 @@ test("each call runs under a fresh lock, with its this and its errors", async ()
   assert.ok((await failure(() => broken())) instanceof RangeError);
 });
 
+test("it looks like the function to frameworks", () => {
+  // Express tells a handler of errors by its four parameters.
+  const handle = (_error, _request, _response, _next) => undefined;
+  const all = redlock.locked("any", handle);
+  const rest = redlock.locked("any", { passLock: true }, handle);
+  const none = redlock.locked("any", { passLock: true }, () => undefined);
+  assert.deepEqual([all.name, all.length, rest.length, none.length], ["handle", 4, 3, 0]);
+});
+
 test("the name comes from the arguments", async () => {
   const name = fresh();
   const seen = [];

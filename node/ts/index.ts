@@ -124,8 +124,8 @@ export function election(name: string | Uint8Array, options?: ElectionOptions): 
  * Wraps `fn`, so that each call runs under a fresh lock of the default client: two calls exclude each other, in this
  * process and all others.
  *
- * The returned function has the parameters and `this` of `fn`. It releases the lock when the promise that `fn` returned
- * is settled.
+ * The returned function has the name, the parameters and `this` of `fn`. It releases the lock when the promise that
+ * `fn` returned is settled.
  *
  * @param name - the name, the several names of one lock, or a function that makes it or them from the arguments of the
  * call.

@@ -88,7 +88,7 @@ export function wrap(client: () => Client, name: unknown, ...rest: unknown[]): a
   };
   // Wrong options are refused now, and not at the first call.
   make(typeof name === "function" ? "name" : name);
-  return async function call(this: unknown, ...args: unknown[]): Promise<unknown> {
+  const call = async function (this: unknown, ...args: unknown[]): Promise<unknown> {
     const lock = make(typeof name === "function" ? name.apply(undefined, args) : name);
     try {
       await lock.acquire();
@@ -98,4 +98,8 @@ export function wrap(client: () => Client, name: unknown, ...rest: unknown[]): a
     }
     return await lock.hold(() => (fn as Call).apply(this, passLock ? [lock, ...args] : args));
   };
+  // Express takes a function of four parameters for a handler of errors, and logs show the name.
+  const length = passLock ? Math.max(fn.length - 1, 0) : fn.length;
+  const looks = { name: { value: fn.name, configurable: true }, length: { value: length, configurable: true } };
+  return Object.defineProperties(call, looks);
 }
