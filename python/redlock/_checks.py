@@ -153,8 +153,9 @@ class OnlyWith:
         def __aenter__(self) -> NoReturn:
             raise TypeError(f"write `with`, not `async with`: this {type(self).__name__} blocks; {_FOR_ASYNCIO}")
 
-        def __aexit__(self, *_: object) -> NoReturn:
-            raise NotImplementedError
+        # `async with` looks it up before it enters. `None` says that there is none, so this is not an
+        # `AbstractAsyncContextManager`.
+        __aexit__ = None
 
 
 class OnlyAsyncWith:
@@ -167,8 +168,8 @@ class OnlyAsyncWith:
         def __enter__(self) -> NoReturn:
             raise TypeError(f"write `async with`, not `with`: this {type(self).__name__} is of redlock.asyncio")
 
-        def __exit__(self, *_: object) -> NoReturn:
-            raise NotImplementedError
+        # As `OnlyWith.__aexit__`.
+        __exit__ = None
 
 
 _FOR_ASYNCIO = "redlock.asyncio has one for coroutines"

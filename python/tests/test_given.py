@@ -1,5 +1,6 @@
 """Accepted arguments, and those that are refused before anything is sent."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
@@ -70,6 +71,15 @@ async def test_the_other_kind_of_block(client: redlock.Redlock, aclient: aio.Red
         wrong = awaited
         with pytest.raises(TypeError, match=r"write `async with`, not `with`.*redlock\.asyncio"), wrong:
             pass
+
+
+def test_containers_that_enter_blocks_find_the_kind(client: redlock.Redlock, aclient: aio.Redlock) -> None:
+    """Those of dependency injection ask for the class, and enter what they were given."""
+    both = contextlib.AbstractContextManager, contextlib.AbstractAsyncContextManager
+    for blocking in (client, client.lock("a")):
+        assert [isinstance(blocking, each) for each in both] == [True, False]
+    for awaited in (aclient, aclient.lock("a")):
+        assert [isinstance(awaited, each) for each in both] == [False, True]
 
 
 def test_a_client_shows_its_nodes_without_their_secrets() -> None:
