@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Generic, Never, ParamSpec, Self, TypeAlias, TypeVar, Unpack, cast
 
 from redlock import _calls, _losses, _native
-from redlock._checks import OnlyAsyncWith, coroutine, only, plain
+from redlock._checks import OnlyAsyncWith, coroutine, hears_loss, only
 from redlock._decorators import SKIPPED, Locked, Place, Plan, Skipped, Task, TaskDecorates, TaskPasses
 from redlock.errors import LockClosed, LockLost, LockTimeout
 from redlock.options import OWN, Duration, NameOptions, Options
@@ -252,7 +252,7 @@ class Lock(OnlyAsyncWith, _calls.Watched):
         order in which they were set. An exception of one goes to the loop's exception handler, and the others are still
         called. A release is not a loss, and a lock that is garbage-collected calls no callback.
 
-        Raises `TypeError` if `callback` cannot be called or is a coroutine function.
+        Raises `TypeError` if `callback` cannot be called with one argument, or is a coroutine function.
 
         >>> import asyncio
         >>> from redlock import asyncio as redlock
@@ -265,7 +265,7 @@ class Lock(OnlyAsyncWith, _calls.Watched):
         >>> asyncio.run(main())
         'expired'
         """
-        plain(callback, "on_lost")
+        hears_loss(callback)
         queue = self._queue() if self._queue is not None else None
         if queue is None:
             self._callbacks = (*self._callbacks, callback)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from redlock import _losses, _native
-from redlock._checks import OnlyWith, plain, ran, warn_in_loop
+from redlock._checks import OnlyWith, hears_loss, plain, ran, warn_in_loop
 from redlock.errors import LockLost
 from redlock.leadership import Stop, Stopped
 from redlock.options import Options
@@ -73,7 +73,7 @@ class Lock(OnlyWith, _native.Lock):
         `threading.excepthook`, and the others are still called. A callback must not take long, because it delays the
         others. A release is not a loss, and a lock that is garbage-collected calls no callback.
 
-        Raises `TypeError` if `callback` cannot be called or is a coroutine function.
+        Raises `TypeError` if `callback` cannot be called with one argument, or is a coroutine function.
 
         >>> import redlock, threading
         >>> lost = threading.Event()
@@ -84,7 +84,7 @@ class Lock(OnlyWith, _native.Lock):
         >>> lost.wait(5)
         True
         """
-        plain(callback, "on_lost")
+        hears_loss(callback)
         try:
             callbacks = self._callbacks
         except AttributeError:

@@ -29,6 +29,22 @@ def plain(function: object, taker: str) -> None:
     _no_generator(function, taker)
 
 
+def hears_loss(callback: Callable[..., object]) -> None:
+    """Refuse what cannot be called with a loss when it is set: at the loss, nobody would hear of it."""
+    plain(callback, "on_lost")
+    try:
+        signature = inspect.signature(callback)
+    except (TypeError, ValueError):
+        # Some functions that are written in C do not have one.
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise TypeError(
+            f"on_lost calls {named(callback)} with one argument, the loss ({error}); wrap it in a `lambda loss:`"
+        ) from None
+
+
 _LATE: tuple[type, ...] = (
     types.CoroutineType,
     types.GeneratorType,

@@ -99,12 +99,16 @@ def test_what_a_callback_raises_stops_nothing(
     assert hooked == [error]
 
 
-def test_only_functions(client: redlock.Redlock) -> None:
+def test_only_functions_that_take_a_loss(client: redlock.Redlock, aclient: aio.Redlock) -> None:
     async def coroutine(_: redlock.LockLost) -> None: ...
 
-    for wrong in (3, coroutine):
-        with pytest.raises(TypeError, match="on_lost"):
-            client.lock("foo").on_lost(wrong)  # type: ignore[arg-type]
+    wrong: Any
+    for wrong in (3, coroutine, threading.Event().set, lambda _loss, _more: None):
+        for lock in (client.lock("foo"), aclient.lock("foo")):
+            with pytest.raises(TypeError, match="on_lost"):
+                lock.on_lost(wrong)
+    # A function that is written in C may not tell what it takes.
+    client.lock("foo").on_lost(type)
 
 
 # --- waiting for a loss ---
