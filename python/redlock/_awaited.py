@@ -62,6 +62,10 @@ class Lock(OnlyAsyncWith, _calls.Watched):
     `TimeoutError`. If the body was also cancelled from outside, or raises another exception, that one goes on, with the
     loss as a note.
 
+    An async generator should not yield within the block, except one under `contextlib.asynccontextmanager`: the loss
+    cancels the task that iterates over it while that is outside of the block, where nothing raises `LockLost`. Enter
+    the block around the loop instead.
+
     As a decorator for coroutine functions it makes a fresh lock for each call, with the same options and `on_lost`
     callbacks. `Redlock.locked` makes decorators that can do more.
 
