@@ -30,6 +30,10 @@ class Body(Generic[R]):
         self._asked = task.cancelling() if task is not None else 0
         self._reason: R | None = None
 
+    def is_of(self, task: asyncio.Task[Any]) -> bool:
+        """Whether this task runs the body."""
+        return self._task is task
+
     def cut(self, reason: R) -> None:
         """Cancel the task, once, unless the body has ended."""
         if self._reason is not None or self._task is None:
@@ -306,8 +310,9 @@ class Lock(OnlyAsyncWith, _calls.Watched):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         body, self._body = self._body, None
+        waits = kind is None or _may_wait(kind, body)
         loss = body.end(kind) if body is not None else None
-        if kind is not None and not _may_wait():
+        if not waits:
             _calls.abandon(self)
             return
         watch, told_in = self._watch, self._queue
@@ -434,9 +439,13 @@ def _call(callback: Callable[[LockLost], object], error: LockLost) -> None:
         asyncio.get_running_loop().call_exception_handler(context)
 
 
-def _may_wait() -> bool:
+def _may_wait(kind: type[BaseException], body: Body[LockLost] | None) -> bool:
     """Whether a task ends the body and can wait. The garbage collector cannot, nor can a forked child."""
     try:
-        return asyncio.current_task() is not None
+        task = asyncio.current_task()
     except RuntimeError:
         return False
+    if task is None:
+        return False
+    # The collector runs in whichever task allocates, and closes the coroutine of another one.
+    return kind is not GeneratorExit or body is None or body.is_of(task)

@@ -380,8 +380,12 @@ class Redlock(OnlyAsyncWith, _native.Client):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        if kind is GeneratorExit:
+            # The garbage collector cannot wait.
+            self.close()
+        else:
+            await self.aclose()
 
 
 @takes(NameOptions)

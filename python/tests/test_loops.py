@@ -55,6 +55,28 @@ async def use(client: aio.Redlock, name: str) -> None:
         lock.check()
 
 
+async def test_a_task_that_is_garbage_cleans_up_while_another_one_runs(server: Server, name: str) -> None:
+    """The garbage collector closes its coroutine, which cannot wait then."""
+    steps: list[str] = []
+
+    async def forgotten() -> None:
+        try:
+            async with aio.Redlock(server.url) as client, client.lock(name):
+                steps.append("holds")
+                await asyncio.Event().wait()
+        finally:
+            steps.append("cleans up")
+
+    task: Any = asyncio.create_task(forgotten())
+    # asyncio says that a task was pending, as it does about any; here this is on purpose.
+    task._log_destroy_pending = False
+    await eventually(lambda: bool(steps))
+    del task
+    gc.collect()
+    assert steps == ["holds", "cleans up"]
+    await eventually(lambda: not server.has(name))
+
+
 def test_several_loops_in_several_threads(aclient: aio.Redlock, name: str, factory: Factory) -> None:
     async def main() -> None:
         for _ in range(10):
