@@ -102,7 +102,7 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// `invalid_argument` for a wrong name, `unavailable` if the system cannot create a thread or an event queue.
+    /// As [`crate::Redlock::inspect`]; `unavailable` also if the system cannot create a thread or an event queue.
     pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<LockView, Error> {
         let (client, name) = (self.0.clone(), name.as_ref().to_vec());
         self.drive(async move { client.inspect(name).await })
@@ -234,7 +234,7 @@ impl<Kind> Lock<Kind> {
     ///
     /// # Errors
     ///
-    /// `timeout`, `unavailable`, `forbidden` or `invalid_argument`.
+    /// As [`crate::Lock::acquire`].
     pub fn acquire(&self) -> Result<Guard, Error> {
         self.acquire_in(Protocol::Plain)
     }
@@ -248,7 +248,7 @@ impl<Kind> Lock<Kind> {
     ///
     /// # Errors
     ///
-    /// `unavailable`, `forbidden` or `invalid_argument`.
+    /// As [`crate::Lock::try_acquire`].
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         none_if_denied(Lock(self.0.copied()).timeout(Duration::ZERO).acquire())
     }
@@ -257,7 +257,7 @@ impl<Kind> Lock<Kind> {
     ///
     /// # Errors
     ///
-    /// `unavailable`, `forbidden` or `invalid_argument`.
+    /// As [`crate::Lock::is_locked`].
     pub fn is_locked(&self) -> Result<bool, Error> {
         let context = self.0.context(None)?;
         drive(&Caller::asking(&context.clone()), inspect::is_locked(context))?
@@ -444,7 +444,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// `forbidden`, `unavailable` or `invalid_argument`; see [`crate::Election::run`].
+    /// As [`crate::Election::run`].
     pub fn run<T>(&self, mut body: impl FnMut(&Guard) -> T) -> Result<Option<T>, Error> {
         loop {
             let Some(guard) = self.campaign()? else { return Ok(None) };
@@ -511,7 +511,7 @@ impl SetnxLock {
     ///
     /// # Errors
     ///
-    /// `timeout`, `unavailable`, `forbidden` or `invalid_argument`.
+    /// As [`crate::SetnxLock::acquire`].
     pub fn acquire(&self) -> Result<SetnxGuard, Error> {
         self.0.acquire_in(Protocol::Setnx).map(SetnxGuard)
     }
@@ -520,7 +520,7 @@ impl SetnxLock {
     ///
     /// # Errors
     ///
-    /// `unavailable`, `forbidden` or `invalid_argument`.
+    /// As [`crate::SetnxLock::try_acquire`].
     pub fn try_acquire(&self) -> Result<Option<SetnxGuard>, Error> {
         none_if_denied(self.clone().timeout(Duration::ZERO).acquire())
     }
@@ -561,7 +561,7 @@ impl SetnxGuard {
     ///
     /// # Errors
     ///
-    /// `lost`, `unavailable` or `not_held`.
+    /// `lost`, `unavailable`, `closed` or `not_held`.
     pub fn release(self) -> Result<(), Error> {
         self.0.release()
     }

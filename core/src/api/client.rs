@@ -105,7 +105,7 @@ impl Redlock {
     /// From 1 to 16 names, in any order; a name counts once. It excludes every lock of one of the names, and is excluded
     /// by each. While it waits, it holds none of them. So overlapping locks never wait for each other in a circle, but a
     /// lock of many names that others use all the time may wait for long. In a cluster, all names have the same hash tag.
-    /// With wrong names, or with `at_least`, the acquire fails with `invalid_argument`.
+    /// With wrong names, or with `at_least` and more than one name, the acquire fails with `invalid_argument`.
     ///
     /// # Examples
     ///
@@ -202,8 +202,8 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// `invalid_argument` for a wrong name or option, `unavailable` if the background thread cannot be started. A node
-    /// that cannot be asked is part of the result, not an error.
+    /// `invalid_argument` for a wrong name or option, `closed` if the client is closed, `unavailable` if the background
+    /// thread cannot be started. A node that cannot be asked is part of the result, not an error.
     ///
     /// # Examples
     ///

@@ -165,8 +165,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// `invalid_argument` for a wrong name, `closed` if the client is closed or redlock is shut down; `unavailable` if the
-    /// system gives no thread.
+    /// `invalid_argument` for a wrong name, `closed` if the client is closed; `unavailable` if the system gives no thread.
     ///
     /// # Cancel safety
     ///

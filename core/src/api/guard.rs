@@ -171,7 +171,7 @@ impl Guard {
     /// Ends this hold without a release, and returns a text with which [`Redlock::attach`](crate::Redlock::attach) goes on
     /// with it, in this program or in another, also in Python or Node. Nobody renews the lock until then: the servers keep
     /// it for what is left of its ttl. The fence stays the same, as does the time since it was acquired, for `max_hold`
-    /// and `at_least`.
+    /// and `at_least`. Releasing or dropping this guard then leaves the lock as it is.
     ///
     /// The text is a credential: whoever has it can take the lock. It does not show in `Debug`, and has neither addresses
     /// nor passwords. Waits for requests about the lock that are under way, for at most `node_timeout`.

@@ -218,7 +218,7 @@ impl<Kind> Lock<Kind> {
     /// # Errors
     ///
     /// `unavailable` or `forbidden` if too few nodes answer to know; `invalid_argument` for a wrong name or option, and
-    /// in the protocol setnx, whose keys may be out of date.
+    /// in the protocol setnx, whose keys may be out of date; `closed` if the client is closed.
     ///
     /// # Cancel safety
     ///

@@ -37,7 +37,7 @@ impl Redlock {
     /// # Errors
     ///
     /// `unavailable` or `forbidden` if no quorum of nodes confirms it; `invalid_argument` for a wrong name or slot, for a
-    /// shared lock, and for a key that is not a lock.
+    /// shared lock, and for a key that is not a lock; `closed` if the client is closed.
     ///
     /// # Examples
     ///
