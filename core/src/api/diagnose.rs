@@ -118,6 +118,11 @@ impl Subject {
         for (node, findings) in findings.iter_mut().enumerate().filter(|(node, _)| connected[*node].is_ok()) {
             let now = self.process.clock.now();
             if let Some(why) = members.health.why_not_counted(node, self.restart_delay, now) {
+                let why = match why {
+                    // The output has addresses, and no numbers.
+                    Failure::Duplicate(other) => format!("is the same server as {}", members.address(other)),
+                    why => why.to_string(),
+                };
                 findings.push(Finding::new("vote", Level::Unusable, format!("does not count now: {why}")));
             }
         }
@@ -206,6 +211,7 @@ impl Subject {
         keys: &[String],
         findings: &mut [Vec<Finding>],
     ) {
+        let members = &self.set.members;
         let server = |node: usize| connected[node].as_ref().ok()?.to_server();
         let nodes = || (0..connected.len()).filter_map(|node| Some((node, server(node)?)));
         join_all(nodes().map(|(node, server)| self.briefly(probe::write(server, &keys[node]))).collect()).await;
@@ -214,7 +220,7 @@ impl Subject {
         });
         for (node, found) in join_all(looks.collect()).await {
             for other in found.into_iter().filter(|other| *other != node) {
-                let message = format!("the same server as node {}; list each server once", other + 1);
+                let message = format!("the same server as {}; list each server once", members.address(other));
                 findings[node].push(Finding::new("alias", Level::Unusable, message));
             }
         }

@@ -16,6 +16,7 @@ use crate::node::identity::Role;
 use crate::protocol::diagnosis::Refusal;
 use crate::protocol::diagnosis::cluster::{ClusterFacts, View};
 use crate::protocol::diagnosis::server::{COUNTING, Certificate, NEEDED, Rights, SHARING, ServerFacts, has_aof};
+use crate::protocol::name::Name;
 use crate::sys::clock::Clock;
 use crate::transport::failure::Failure;
 
@@ -107,8 +108,8 @@ async fn ask(connection: &RedisConnection, command: &[&str]) -> Answer {
     connection.ask(&[command.to_vec()]).await.pop().unwrap_or(Err(Failure::Closed))
 }
 
-/// Returns the commands that are refused, each with whether it is unknown, whether this user may not use `key`, and what
-/// the server's state forbids; `None` after a hang-up.
+/// Returns the commands that are refused, each with whether it is unknown, whether this user may not use `key` and the
+/// keys that a lock with this key has beside it, and what the server's state forbids; `None` after a hang-up.
 async fn rights(connection: &RedisConnection, key: &str) -> Option<Rights> {
     let command = |name: &'static str| match name {
         "eval" => vec![name, "return 1", "1", key],
@@ -137,6 +138,16 @@ async fn rights(connection: &RedisConnection, key: &str) -> Option<Rights> {
                 rights.missing.push((name, is_unknown));
             }
         }
+    }
+    // A script names the keys that it uses, and the server looks at the rights to them.
+    let name = Name::parse(key.as_bytes()).ok().filter(|_| !rights.is_key_refused);
+    let beside = name.map_or_else(Vec::new, |name| vec![name.fence_key(), name.want_key()]);
+    let beside: Vec<_> = beside.iter().map(|key| String::from_utf8_lossy(key)).collect();
+    let commands: Vec<_> = beside.iter().map(|key| vec!["EVAL", "return 1", "1", key]).collect();
+    let answers = connection.ask(&commands).await.into_iter();
+    for (is_refused, answer) in [&mut rights.is_fence_refused, &mut rights.is_want_refused].into_iter().zip(answers) {
+        let answer = answer.ok()?;
+        *is_refused = matches!(&answer, Value::ServerError(error) if is_about_key(error.code(), error.details()));
     }
     Some(rights)
 }

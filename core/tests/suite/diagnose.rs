@@ -68,8 +68,11 @@ fn one_server_under_two_addresses() {
     let (server, other) = (Server::start(), Server::start());
     let proxy = Proxy::to(&server);
     let diagnoses = diagnose(Redlock::builder().nodes([server.url(), other.url(), proxy.url()]));
-    assert_eq!(found(&diagnoses[0], "alias"), (Level::Unusable, "the same server as node 3; list each server once"));
-    assert_eq!(found(&diagnoses[2], "alias"), (Level::Unusable, "the same server as node 1; list each server once"));
+    for (node, other) in [(0, 2), (2, 0)] {
+        let expected = format!("the same server as {}; list each server once", diagnoses[other].node);
+        assert_eq!(found(&diagnoses[node], "alias"), (Level::Unusable, &*expected));
+    }
+    assert_eq!(found(&diagnoses[2], "vote").1, format!("does not count now: is the same server as {}", diagnoses[0].node));
     assert!(diagnoses[1].findings.iter().all(|finding| finding.check != "alias"));
     assert_eq!(keys(&server) + keys(&other), 0);
 }
@@ -119,6 +122,28 @@ fn each_right_that_is_missing_is_named() {
         assert_eq!(level, expected, "{right}: {message}");
         let command = right.trim_start_matches('+').replace('|', " ");
         assert!(message.to_lowercase().contains(&command), "{right}: {message}");
+    }
+}
+
+#[test]
+fn rights_to_the_keys_beside_a_lock_are_asked_for() {
+    let diagnose_as = |keys: &str| {
+        let server = Server::start();
+        let mut command = vec!["ACL", "SETUSER", "app", "on", "nopass", "resetkeys", "+@all"];
+        command.extend(keys.split(' '));
+        server.command(&command);
+        let url = format!("{}?user=app&pass=any", server.url());
+        diagnose(Redlock::builder().nodes(url).key_prefix("lock:")).remove(0)
+    };
+    for (keys, level, said) in [
+        ("~lock:*", Level::Unusable, "redlock:fence:"),
+        ("~lock:* ~redlock:waiters:*", Level::Unusable, "redlock:fence:"),
+        ("~lock:* ~redlock:fence:*", Level::Warning, "redlock:waiters:"),
+        ("~lock:* ~redlock:fence:{lock:* ~redlock:waiters:{lock:*", Level::Ok, "all that locks need"),
+    ] {
+        let diagnosis = diagnose_as(keys);
+        let (found, message) = found(&diagnosis, "rights");
+        assert!(found == level && message.contains(said), "{keys}: {message}");
     }
 }
 

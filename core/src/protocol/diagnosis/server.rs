@@ -75,6 +75,10 @@ pub(crate) struct Rights {
     pub(crate) missing: Vec<(&'static str, bool)>,
     /// Whether the user may not use the key of the probe.
     pub(crate) is_key_refused: bool,
+    /// Whether the user may not use the key where the fence of a lock with that key would be.
+    pub(crate) is_fence_refused: bool,
+    /// Whether the user may not use the key where its waiters would be counted.
+    pub(crate) is_want_refused: bool,
     /// The first refusal by the state of the server, in words: it is out of memory, or short of replicas.
     pub(crate) refusal: Option<String>,
 }
@@ -204,6 +208,15 @@ impl ServerFacts {
         if rights.is_key_refused {
             let message = "no right to a key that begins with redlock:diagnose:, so the rights to keys are not known; \
                            give the client the key_prefix of its locks";
+            findings.push(Finding::new("rights", Level::Warning, message));
+        }
+        if rights.is_fence_refused {
+            let message = "no right to keys that begin with redlock:fence:, which locks need; grant ~redlock:fence:*";
+            findings.push(Finding::new("rights", Level::Unusable, message));
+        }
+        if rights.is_want_refused {
+            let message = "no right to keys that begin with redlock:waiters:: waiters have no position; grant \
+                           ~redlock:waiters:*";
             findings.push(Finding::new("rights", Level::Warning, message));
         }
         if findings.is_empty() {
