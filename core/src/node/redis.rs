@@ -204,15 +204,13 @@ impl RedisNode {
     /// Adds what a hang-up after a handshake may mean. A server that misses a certificate says so behind the handshake,
     /// and what it says can be lost with the connection.
     fn explained(&self, failure: Failure) -> Failure {
-        let has_certificate = self.address.tls().is_none_or(|tls| tls.cert.is_some());
-        match failure {
-            Failure::HungUp if !has_certificate => {
-                let why = "connection closed after the handshake; does the server ask for a certificate? set tls_cert and \
-                           tls_key";
-                Failure::Tls(why.into())
-            }
-            failure => failure,
-        }
+        let (Failure::HungUp, Some(tls)) = (&failure, self.address.tls()) else { return failure };
+        let why = if tls.cert.is_some() {
+            "connection closed after the handshake; does the server accept this client's certificate?"
+        } else {
+            "connection closed after the handshake; does the server ask for a certificate? set tls_cert and tls_key"
+        };
+        Failure::Tls(why.into())
     }
 
     /// Makes a connection as `plan` says.

@@ -48,6 +48,10 @@ use crate::transport::tls::verifier::Verifier;
 /// How often files are read again because they changed meanwhile.
 const READS_MOST: u32 = 3;
 
+/// Why a handshake ended without a word of TLS.
+const HUNG_UP: &str =
+    "connection closed during the TLS handshake; does the server speak TLS 1.2 or newer there, and has it connections left?";
+
 /// The system's roots, once they were read. Locked while they are, only by threads that may wait for files.
 static SYSTEM_ROOTS: PerProcess<Mutex<Option<Arc<RootCertStore>>>> = PerProcess::new();
 
@@ -162,7 +166,7 @@ impl Tls {
         socket: Socket,
     ) -> Result<TlsStream<Socket>, Failure> {
         let connected = TlsConnector::from(config).connect(self.server_name.clone(), socket).await;
-        connected.map_err(|error| failure(&error).unwrap_or(Failure::HungUp))
+        connected.map_err(|error| failure(&error).unwrap_or(Failure::Unreachable(HUNG_UP.into())))
     }
 }
 

@@ -246,4 +246,16 @@ fn a_hang_up_after_the_handshake_says_what_it_may_mean() {
     let with_certificate = builder().tls_cert(authority.client_certificate()).tls_key(authority.client_key());
     let refused = answer(&with_certificate.build().unwrap());
     assert!(refused.contains("closed") && !refused.contains("tls_cert"), "{refused}");
+    assert!(refused.contains("this client's certificate"), "{refused}");
+}
+
+#[test]
+fn a_hang_up_during_the_handshake_does_not_ask_for_tls() {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("rediss://127.0.0.1:{}", listener.local_addr().unwrap().port());
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let dir = tempfile::tempdir().unwrap();
+    let redlock = blocking::Redlock::builder().nodes(url).timeout(Duration::ZERO).tls_ca(Authority::make(dir.path()).ca());
+    let refused = answer(&redlock.build().unwrap());
+    assert!(refused.contains("during the TLS handshake") && !refused.contains("rediss"), "{refused}");
 }
