@@ -58,6 +58,15 @@ def test_no_word_about_a_lock_that_others_hold(redlock: Redlock, node: Server, n
     one_line(ended.err)
 
 
+def test_a_wait_that_is_too_short_for_an_answer(redlock: Redlock, node: Server, name: str) -> None:
+    """The lock may be free, so that is not the status for a lock that others hold: cron must hear of it."""
+    node.command("CLIENT", "PAUSE", "5000", "WRITE")
+    ended = redlock.end("run", "-q", "-E", "0", "-w", "200ms", name, "--", "true")
+    node.command("CLIENT", "UNPAUSE")
+    assert ended.status == UNAVAILABLE
+    assert "before a quorum answered" in one_line(ended.err)
+
+
 @pytest.mark.parametrize("words", [["-n", "-E", "7"], ["-w", "800ms", "--conflict-exit-code", "7"]])
 def test_a_status_of_ones_own_for_a_lock_that_others_hold(
     redlock: Redlock, node: Server, name: str, words: list[str]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use redlock::{Builder, Error, ErrorKind, Fixed, Level, Lock, Redlock};
+use redlock::{AnswerKind, Builder, Error, ErrorKind, Fixed, Level, Lock, Redlock};
 
 use crate::duration;
 use crate::exit::{Exit, Failure, spelled};
@@ -137,7 +137,11 @@ pub(crate) async fn explained<T>(redlock: &Redlock, result: Result<T, Error>) ->
 
 /// Returns the failure of a call. If nodes refuse this user, it names the rights that are missing, which it asks them for.
 pub(crate) async fn failure(redlock: &Redlock, error: Error) -> Failure {
-    let mut failure = Failure::new(Exit::of(error.kind()), spelled(&error));
+    // A timeout can also be too short for the nodes' answers, and then nobody is known to hold the lock.
+    let is_unanswered = error.kind() == ErrorKind::Timeout
+        && !error.nodes().iter().any(|node| matches!(node.kind, AnswerKind::Held | AnswerKind::Done));
+    let exit = if is_unanswered { Exit::UNAVAILABLE } else { Exit::of(error.kind()) };
+    let mut failure = Failure::new(exit, spelled(&error));
     if error.kind() == ErrorKind::Forbidden
         && let (Some(message), Ok(diagnoses)) = (&mut failure.message, redlock.diagnose().await)
     {
