@@ -1,4 +1,5 @@
 //! A program that holds a lock and serves its metrics: `cargo run --features metrics-0_24 --example prometheus`.
+#![allow(clippy::disallowed_methods, reason = "the work takes real time")]
 
 use std::io;
 use std::time::Duration;

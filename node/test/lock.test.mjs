@@ -140,6 +140,7 @@ test("no output shows credentials or tokens", async () => {
     assert.doesNotMatch(output, /hunter2/);
     assert.doesNotMatch(output, /[0-9a-f]{32}/, "a token");
     assert.match(output, /Lock \{ name: 'foo', held: true, remaining: /);
+    assert.deepEqual(Object.keys(JSON.parse(JSON.stringify({ lock })).lock), ["name", "held", "remaining"]);
     await lock.release();
   } finally {
     await guarded.stop();
@@ -148,9 +149,7 @@ test("no output shows credentials or tokens", async () => {
 
 test("a lock is not copied, and is made by a client", async () => {
   const held = redlock.lock(fresh());
-  for (const copy of [() => JSON.stringify({ held }), () => structuredClone([held])]) {
-    assert.match((await failure(copy)).message, /a lock is one holder and cannot be copied/);
-  }
+  assert.match((await failure(() => structuredClone([held]))).message, /a lock is one holder and cannot be copied/);
   for (const Class of [held.constructor, redlock.election(fresh()).constructor]) {
     for (const given of [[], ["name"], [redlock, "name"]]) {
       const error = await failure(() => new Class(...given));

@@ -81,9 +81,10 @@ const collected = new FinalizationRegistry<number>((number) => dropLock(queue(),
 
 const UTF_8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
-const NOT_COPIED = "a lock is one holder and cannot be copied; make another with its name where it is needed";
 /** `structuredClone` refuses an object with a symbol among its values, and its error shows the symbol. */
-const UNCLONEABLE = Symbol(NOT_COPIED);
+const UNCLONEABLE = Symbol(
+  "a lock is one holder and cannot be copied; make another with its name where it is needed",
+);
 
 /** Keeps a lock alive while its signal is in use, which nothing would abort otherwise. */
 const holders = new WeakMap<AbortSignal, Lock>();
@@ -500,19 +501,15 @@ export class Lock {
     await this.#leave();
   }
 
-  /** @internal */
-  toJSON(): never {
-    throw new LockInvalidArgument(NOT_COPIED);
+  /** What a logger writes. @internal */
+  toJSON(): object {
+    const { name, held, remaining } = this;
+    return { name, held, remaining };
   }
 
   /** @internal */
   [inspect](): unknown {
-    const { name, held, remaining } = this;
-    return new (class Lock {
-      readonly name = name;
-      readonly held = held;
-      readonly remaining = remaining;
-    })();
+    return Object.assign(new (class Lock {})(), this.toJSON());
   }
 
   /** Starts an acquire, and waits for its result. */

@@ -99,11 +99,12 @@ pub(crate) fn limit(timeout: Option<Bound<'_, PyAny>>) -> PyResult<Option<Durati
 }
 
 fn seconds(option: &'static str, given: &Bound<'_, PyAny>, wanted: &str) -> PyResult<f64> {
-    if given.is_instance_of::<PyDelta>() {
-        given.call_method0("total_seconds")?.extract()
-    } else if given.is_instance_of::<PyFloat>() || is_int(given) {
+    if given.is_instance_of::<PyFloat>() || is_int(given) {
         // This fails for an int that no float can hold.
         given.extract().map_err(|_| invalid(given.py(), option, format!("{option} is too large a number")))
+    } else if given.is_instance_of::<PyDelta>() {
+        // Asked last: it imports datetime, which panics while the interpreter ends.
+        given.call_method0("total_seconds")?.extract()
     } else {
         wrong_type(option, option, given, wanted)
     }

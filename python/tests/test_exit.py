@@ -49,6 +49,19 @@ lock = client.lock(name, ttl=2)
 lock.on_lost(print)
 lock.acquire()
 """,
+    "an object asks at its own end": """
+class Late:
+    def __init__(self):
+        self.lock, self.error = client.lock(name), redlock.RedlockError
+
+    def __del__(self):
+        try:
+            self.lock.acquire(timeout=1)
+        except self.error:
+            pass
+
+late = Late()
+""",
     "a loop was closed": """
 import asyncio
 from redlock import asyncio as aio

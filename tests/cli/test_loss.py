@@ -306,9 +306,9 @@ def test_the_program_itself_was_stopped(redlock: Redlock, own_node: Server, name
 
 def test_a_quiet_loss(redlock: Redlock, own_node: Server, name: str) -> None:
     """`--quiet` is for warnings; that the command was killed is an error."""
-    running = redlock.at(own_node).hold("-q", "-t", "1s", name, work=["--end-on", "TERM"])
+    running = redlock.at(own_node).hold("-q", "-t", "2s", name, work=["--end-on", "TERM"])
     own_node.freeze()
-    ended = running.end(1 + SLACK_S)
+    ended = running.end(2 + SLACK_S)
     assert ended.status == LOST
     assert name in one_line(ended.err)
     assert f"[{own_node.address}: no answer" in ended.err

@@ -30,6 +30,9 @@ WRITES = 4
 MOMENT_MS = 20
 """Long enough for a call to be denied in the background too, and the latest moment of a cancellation."""
 
+FIRST_MS = 1000
+"""The same of the first call of each task, which waits on a busy machine, too."""
+
 WANTED = 3
 """How many names the tasks that cancel compete for."""
 
@@ -134,7 +137,8 @@ class Turns:
         """Tries to acquire what others hold."""
         lock = await self._made(client, f"name-{task}-{number}", number)
         try:
-            assert not (await self.library.call("acquire", lock=lock, timeout_ms=MOMENT_MS))["acquired"]
+            timeout_ms = MOMENT_MS if number else FIRST_MS
+            assert not (await self.library.call("acquire", lock=lock, timeout_ms=timeout_ms))["acquired"]
         except Refused as error:
             # A busy machine may not answer within a moment.
             if error.code not in ("timeout", "unavailable"):

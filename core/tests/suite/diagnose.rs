@@ -72,7 +72,10 @@ fn one_server_under_two_addresses() {
         let expected = format!("the same server as {}; list each server once", diagnoses[other].node);
         assert_eq!(found(&diagnoses[node], "alias"), (Level::Unusable, &*expected));
     }
-    assert_eq!(found(&diagnoses[2], "vote").1, format!("does not count now: is the same server as {}", diagnoses[0].node));
+    assert_eq!(
+        found(&diagnoses[2], "vote").1,
+        format!("does not count now: is the same server as {}", diagnoses[0].node)
+    );
     assert!(diagnoses[1].findings.iter().all(|finding| finding.check != "alias"));
     assert_eq!(keys(&server) + keys(&other), 0);
 }

@@ -255,7 +255,8 @@ fn a_hang_up_during_the_handshake_does_not_ask_for_tls() {
     let url = format!("rediss://127.0.0.1:{}", listener.local_addr().unwrap().port());
     std::thread::spawn(move || listener.incoming().for_each(drop));
     let dir = tempfile::tempdir().unwrap();
-    let redlock = blocking::Redlock::builder().nodes(url).timeout(Duration::ZERO).tls_ca(Authority::make(dir.path()).ca());
+    let redlock =
+        blocking::Redlock::builder().nodes(url).timeout(Duration::ZERO).tls_ca(Authority::make(dir.path()).ca());
     let refused = answer(&redlock.build().unwrap());
     assert!(refused.contains("during the TLS handshake") && !refused.contains("rediss"), "{refused}");
 }
