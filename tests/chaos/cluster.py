@@ -136,14 +136,6 @@ class ClusterTroubles(FailoverTroubles):
         """Waits until the replica of a primary has taken over."""
         return self.arena.shards.successor(former)
 
-    def heir(self, part: int) -> Server:
-        """The replica of a shard."""
-        return self.arena.shards.replicas(part)[0]
-
-    def is_primary(self, server: Server) -> bool:
-        """Whether a server takes itself for a primary."""
-        return self.arena.shards.is_primary(server)
-
     def concerned(self, part: int) -> Sequence[str]:
         """The names whose slots are on a shard."""
         return self.arena.shards.on_shard(part, (name for pool in self.names.values() for name in pool))
@@ -175,15 +167,14 @@ class ClusterTroubles(FailoverTroubles):
             case "freeze primary":
                 self.finish(trouble)
                 server.thaw()
-                self.meanwhile(lambda: until(lambda: not self.is_primary(server), "it steps back"))
+                self.meanwhile(lambda: until(lambda: not self.arena.shards.is_primary(server), "it steps back"))
                 self.over_ns[trouble] = now_ns()
         super().heal(trouble, server)
 
     def _fail_over(self, trouble: Trouble) -> None:
-        from_ns = now_ns()
         self.meanwhile(lambda: self.arena.shards.fail_over(trouble.where))
         self.over_ns[trouble] = now_ns()
-        self.took_over(trouble, from_ns)
+        self.took_over(trouble)
 
     def _move(self, trouble: Trouble, source: Server, how_far: Callable[[Move], object]) -> None:
         """Opens a slot of the shard, of a name that is often used if there is one, and moves it so far."""

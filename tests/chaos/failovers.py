@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from chaos.quarantine import Quarantine
 from chaos.schedule import Trouble
 from chaos.troubles import Lapse, Takeover, Troubles, locks
-from support.clock import now_ns, until
+from support.clock import now_ns
 from support.servers import Server
 
 
@@ -48,20 +47,8 @@ class FailoverTroubles(Troubles):
         """The present primary of a part of the group."""
 
     @abstractmethod
-    def is_primary(self, server: Server) -> bool:
-        """Whether a server takes itself for a primary."""
-
-    def is_named(self, server: Server) -> bool:
-        """Whether a client may already have been told that a server is the primary."""
-        return self.is_primary(server)
-
-    @abstractmethod
     def successor(self, former: Server) -> Server:
         """Waits for the server that takes the place of a primary."""
-
-    @abstractmethod
-    def heir(self, part: int) -> Server:
-        """The replica of a part of the group, which is there."""
 
     @abstractmethod
     def concerned(self, part: int) -> Sequence[str]:
@@ -121,9 +108,8 @@ class FailoverTroubles(Troubles):
 
     def replace(self, trouble: Trouble, server: Server, strike: Callable[[], object]) -> None:
         """Does to a primary what has it replaced, and lets that go on in the background."""
-        heir = self.heir(trouble.where % self.parts)
         strike()
-        self._followed[trouble] = self.arena.background.submit(self._follow, trouble, server, heir)
+        self._followed[trouble] = self.arena.background.submit(self._follow, trouble, server)
 
     def kill(self, trouble: Trouble, server: Server) -> None:
         """Kills a primary, which grants nothing from then on."""
@@ -136,34 +122,16 @@ class FailoverTroubles(Troubles):
             # The background takes one step after the other.
             self.meanwhile(followed.result)
 
-    def took_over(self, trouble: Trouble, replaced_ns: int) -> None:
-        """Records that a primary was replaced, which no client could see before a given time.
-
-        It may still grant if it hung, or if it is not known when it noticed. Otherwise the new primary's quarantine is
-        seen.
-        """
+    def took_over(self, trouble: Trouble) -> None:
+        """Records that a primary was replaced."""
         part = trouble.where % self.parts
-        if lost_ns := self.over_ns.get(trouble):
-            names = frozenset(self.concerned(part))
-            self.quarantines.append(Quarantine(trouble.lane, names, lost_ns, replaced_ns))
         self.takeovers.append(Takeover(now_ns(), trouble.lane))
         self._primaries[part] = self.primary(part)
         self._counted[part] = self.failovers(part)
 
-    def _follow(self, trouble: Trouble, former: Server, heir: Server) -> None:
-        replaced_ns = 0
-
-        def is_replaced() -> bool:
-            nonlocal replaced_ns
-            asked_ns = now_ns()
-            if self.is_named(heir):
-                return True
-            replaced_ns = asked_ns
-            return False
-
-        until(is_replaced, "a replica has taken over")
+    def _follow(self, trouble: Trouble, former: Server) -> None:
         primary = self.successor(former)
-        self.took_over(trouble, replaced_ns)
+        self.took_over(trouble)
         self._remember(primary)
 
     def _remember(self, primary: Server) -> None:

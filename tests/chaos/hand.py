@@ -27,8 +27,8 @@ The ways to use a lock:
 Some locks have a margin, or a least time. A holder that is told of its loss stays for part of its margin.
 
 Events go to a journal, one object a line: the records that `redlock-history` reads, and the events that `tally.py`
-knows. Among these is what the library logs, and at the end what it has counted. The addresses of the nodes are in
-REDLOCK_URLS, because they contain passwords.
+knows. Among these is what the library logs. The addresses of the nodes are in REDLOCK_URLS, because they contain
+passwords.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class Worker:
         """Plays until the end of input; returns the exit status of the driver."""
         command = [*self.args.driver, "--face", self.face.name]
         driver, self.library = await started(command)
-        altered = {"restart_delay_ms": 0} if self.args.fault == "no quarantine" else {}
-        client = await self.client(self.library, self.name, ttl_ms=self.args.ttl * 1000, **altered)
+        options = {"label": self.name, "ttl_ms": self.args.ttl * 1000}
+        client: int = (await self.library.call("client", options=options))["handle"]
         self.hands = [Hand(self, f"{self.name}/{number}", self.library, client) for number in range(self.args.hands)]
         threading.Thread(target=self.listen, args=[asyncio.get_running_loop()], daemon=True).start()
         async with asyncio.TaskGroup() as group:
@@ -124,23 +124,8 @@ class Worker:
             for hand in self.hands:
                 group.create_task(hand.run())
         await self._hear()
-        await self.tell_stats(self.name, self.library)
         self.library.end()
         return await driver.wait()
-
-    async def client(self, library: Library, label: str, **options: object) -> int:
-        """A client of the nodes in the environment."""
-        handle: int = (await library.call("client", options={"label": label, **options}))["handle"]
-        return handle
-
-    async def tell_stats(self, process: str, library: Library) -> None:
-        """Records the metrics of a process: labels and number of each point. That of a histogram is its count."""
-        told = (await library.call("stats"))["metrics"]
-        metrics = {
-            name: [[point["labels"], point.get("count", point.get("value"))] for point in metric["points"]]
-            for name, metric in told.items()
-        }
-        self.journal.say("stats", process=process, metrics=metrics)
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Performs orders until the end of input."""
@@ -487,7 +472,6 @@ class Campaign:
             self.hand.complain("acquire", error)
         if self.term:
             self.term.released(self.left_ns)
-            self.hand.worker.journal.say("resigned", client=self.hand.client)
         else:
             await self.hand.denied(self.asked, self.asked_ns)
             self.hand.worker.journal.say("stopped", client=self.hand.client)
@@ -505,7 +489,6 @@ class Campaign:
         if self.term:
             # Its loss came right behind its end.
             self.term.gave_up(self.left_ns)
-            self.hand.worker.journal.say("resigned", client=self.hand.client)
             self.asked_ns = self.hand.ask(self.asked, self.left_ns)
         self.hand.hold = self.term = term = Term(self, number, begun)
         await self.hand.work(term, lambda: term.over_ns is not None)

@@ -19,7 +19,7 @@ from chaos.tally import LANGUAGES
 
 JUDGED = {
     "fences": r"was given twice|got the smaller fence|bridged|won when it was over|malformed",
-    "exclusion": r"two holders at once|granted in quarantine|too soon",
+    "exclusion": r"two holders at once|too soon",
     "told in time": r"told late|never told|revived",
     "keys gone": r"leaked",
     "calls come back": r"stuck",
@@ -53,13 +53,11 @@ def promises(run: Run) -> list[Promise]:
     kept[1] = Promise(kept[1].what, kept[1].kept, excused)
     writes = f"{tally.accepted} writes accepted, {tally.refused} refused, {tally.lost_updates} lost"
     kept[-1] = Promise("store", kept[-1].kept and not tally.lost_updates, f"{kept[-1].text}; {writes}")
-    compared = f"{len(tally.metrics)} processes, {len(run.miscounted)} differences from their history"
     return [
         *kept,
         Promise("history", not other and bool(run.summaries), f"{other} other violations"),
         Promise("served", run.served == run.waited, f"{run.served} of {run.waited}, in {len(run.summaries)} epochs"),
         Promise("no early loss", not run.early, f"{len(run.early)} told lost without a cause"),
-        Promise("metrics", not run.miscounted, compared),
         Promise("workers", not tally.troubles, f"{len(tally.troubles)} troubles"),
         Promise("every language acquired", not silent, "none of " + ", ".join(silent) if silent else "all three"),
         *_shapes(run),
@@ -99,7 +97,6 @@ def write(console: Console, run: Run) -> bool:
     _complain(console, "the checker", run.violations)
     _complain(console, "trouble", run.tally.troubles)
     _complain(console, "told lost without a cause", run.early)
-    _complain(console, "the metrics", run.miscounted)
     notes = Table.grid(padding=(0, 2))
     notes.add_row("  errors", _counted(run.tally.errors))
     notes.add_row("  losses", _counted(run.tally.losses))

@@ -14,8 +14,6 @@ class Planted:
     """The promises of which at least one must be seen to be broken."""
     language: str
     face: str
-    arenas: tuple[str, ...] = ("nodes", "cluster", "sentinel")
-    """Where it can be made, and is found."""
 
 
 PLANTED = {
@@ -23,9 +21,6 @@ PLANTED = {
     # Others wait for the ttl of a key that stays, or it is seen where nobody waits.
     "unreleased": Planted(
         "leaving a block releases nothing", ("keys gone", "served", "calls come back"), "Python", "sync"
-    ),
-    "no quarantine": Planted(
-        "a new primary is used at once", ("exclusion",), "Python", "sync", arenas=("cluster", "sentinel")
     ),
     "old fence": Planted("a lock tells the fence of the hold before", ("fences", "store"), "Node", "async"),
 }

@@ -14,7 +14,6 @@ from typing import ClassVar
 from rich.console import Console
 
 from chaos.arena import HANDS, Arena, ArenaError, Role, Worker
-from chaos.counts import differences
 from chaos.schedule import EPOCH_S, Epoch, Trouble, kinds
 from chaos.tally import EpochHistory, Tally
 from chaos.troubles import Lapse, Takeover
@@ -139,8 +138,6 @@ class Run:
     _shown_ns: int = 0
     early: list[str] = field(default_factory=list)
     """Losses that were reported while nothing could cause one."""
-    miscounted: list[str] = field(default_factory=list)
-    """How the metrics of workers differ from their history."""
     first: dict[str, dict[str, int]] = field(default_factory=dict)
     """The open counts of each worker after its first epoch."""
 
@@ -181,7 +178,8 @@ class Run:
             self.end_ns = now_ns()
         if not self.interrupted:
             self.tally.troubles += self.arena.finish()
-            self._compare()
+            for worker in self.arena.living():
+                self.tally.hear_end(worker)
         said = (f"{worker.name} said: {worker.said()[:SAID]}" for worker in self.arena.all() if worker.said())
         self.tally.troubles += said
 
@@ -350,9 +348,6 @@ class Run:
             violations = [f"the checker ended with {judged.returncode}", *judged.stderr.splitlines()]
         self.summaries.append(summary)
         self.violations += violations
-        for quarantine in self._troubles.quarantines:
-            self.violations += quarantine.broken_in(self._history.path)
-        self._troubles.quarantines.clear()
         if excused := re.search(r"(\d+) overlaps excused", summary):
             self.excused += int(excused[1])
         for early in self.tally.early:
@@ -361,15 +356,6 @@ class Run:
         self.tally.early.clear()
         if not self.violations and len(self.summaries) > KEPT:
             self._history.path.unlink()
-
-    def _compare(self) -> None:
-        """Compares what the workers have counted with what they have done."""
-        for worker in self.arena.living():
-            self.tally.hear_end(worker)
-            if worker.name not in self.tally.metrics:
-                self.miscounted.append(f"{worker.name} told no metrics at its end")
-        for process, metrics in self.tally.metrics.items():
-            self.miscounted += differences(process, self.tally.counts[process], metrics)
 
     def _order(self, **order: object) -> None:
         for worker in self.arena.living():

@@ -128,19 +128,6 @@ class SentinelTroubles(FailoverTroubles):
         """Waits until the other server has taken over."""
         return self.arena.group.successor(former)
 
-    def heir(self, _part: int) -> Server:
-        """The other server."""
-        servers = self.arena.group.servers
-        return servers[1 - servers.index(self.primary(0))]
-
-    def is_primary(self, server: Server) -> bool:
-        """Whether a server takes itself for the primary."""
-        return self.arena.group.is_primary(self.arena.group.servers.index(server))
-
-    def is_named(self, server: Server) -> bool:
-        """Whether a sentinel names it. It has been the primary for up to a second then."""
-        return self.arena.group.is_named(server)
-
     def concerned(self, _part: int) -> Sequence[str]:
         """All names."""
         return [name for pool in self.names.values() for name in pool]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from chaos.arena import HANDS, PASSWORD, Journal, Worker
-from chaos.counts import Counts, Metrics, process_of
 
 LANGUAGES = {"Rust": "#c2571a", "Python": "#2f6fb0", "Node": "#2e9c5b"}
 """In the order in which they are shown, with their colours."""
@@ -59,12 +58,6 @@ class Tally:
     longest_wait_ns: int = 0
     troubles: list[str] = field(default_factory=list)
     """Problems that make a run fail, whatever the checker says."""
-    counts: defaultdict[str, Counts] = field(default_factory=lambda: defaultdict(Counts))
-    """By process."""
-    metrics: dict[str, Metrics] = field(default_factory=dict)
-    """What processes counted themselves, as they told it at their end."""
-    _losers: set[str] = field(default_factory=set)
-    """The hands whose present or last hold is known to be lost."""
 
     def hear(self, worker: Worker, history: EpochHistory) -> None:
         """Reads what a worker has recorded since the last time."""
@@ -116,8 +109,6 @@ class Tally:
         match line["kind"], line["ok"]:
             case "acquire", True:
                 self.acquired[language] += 1
-                self.counts[process_of(client)].acquired += 1
-                self._losers.discard(client)
                 self.by_face[f"{language} {worker.role.face}"] += 1
                 self.by_lane[worker.lane] += 1
                 self.by_shape[worker.asked.get(client, {}).get("shape", ""), language] += 1
@@ -127,7 +118,6 @@ class Tally:
             case "extend", True:
                 self.extended += 1
             case "release" | "lost", _:
-                self.counts[process_of(client)].told += line["kind"] == "lost"
                 worker.holding.pop(client, None)
 
     def _event(self, worker: Worker, line: Json) -> None:
@@ -143,22 +133,11 @@ class Tally:
                 worker.served = True
             case "error":
                 self._error(worker, line)
-            case event:
-                self._told(worker, event, line)
-
-    def _told(self, worker: Worker, event: str, line: Json) -> None:
-        """What a process tells of itself."""
-        match event:
             case "heard":
-                self.counts[worker.name].logged += line["code"] == "lock_lost"
                 if PASSWORD in str(line):
                     self.troubles.append(f"{worker.name} logs a password: {line['code']}")
-            case "resigned":
-                self.counts[worker.name].resigned += 1
             case "stopped":
-                self.counts[worker.name].stopped += 1
-            case "stats":
-                self.metrics[line["process"]] = line["metrics"]
+                pass
             case other:
                 self.troubles.append(f"{worker.name} says {other!r}, which no worker should")
 
@@ -168,8 +147,6 @@ class Tally:
         text = f"{client}: {line['call']}: {line['code']}: {line['message']}"
         if line["code"] == "lost":
             self.losses[line["reason"]] += 1
-            self.counts[process_of(client)].lost += client not in self._losers
-            self._losers.add(client)
             # The error of a repeated release does not say whether the other owner came before or after it.
             # Before it would be two holders at once, which the history shows.
             is_ambiguous = line["call"] == "release" and ASKED_TWICE in line["message"]

@@ -14,6 +14,7 @@ import pytest
 
 from chaos import demo
 from chaos.arena import PASSWORD
+from chaos.chaos import ARENAS
 from chaos.demo import CREW, EPOCH
 from chaos.nodes import NODES
 from chaos.planted import PLANTED
@@ -22,7 +23,7 @@ from support.process import python
 from support.servers import LIMIT_S
 
 FIRST = ("nodes", "old fence")
-REST = [(arena, fault) for fault in PLANTED for arena in PLANTED[fault].arenas if (arena, fault) != FIRST]
+REST = [(arena, fault) for fault in PLANTED for arena in ARENAS if (arena, fault) != FIRST]
 REPEATED = pytest.mark.test_all("each planted fault takes a run of up to three minutes")
 
 TOKEN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from chaos.arena import Arena, Worker
-from chaos.quarantine import Quarantine
 from chaos.schedule import Trouble
 from support.resp import Connection
 from support.servers import ReplyError, Server
@@ -71,8 +70,6 @@ class Troubles(ABC):
     storms: list[str] = field(default_factory=list)
     """Reports of processes that made too many connections."""
     takeovers: list[Takeover] = field(default_factory=list)
-    quarantines: list[Quarantine] = field(default_factory=list)
-    """What has to be kept in the present epoch."""
     meanwhile: Callable[[Callable[[], object]], None] = _at_once
     """Takes a step that may take seconds."""
     opened: dict[Trouble, Connection] = field(default_factory=dict)

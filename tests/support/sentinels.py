@@ -109,10 +109,6 @@ class Sentinels(Group):
             return False
         return isinstance(role, list) and role[0] == b"master"
 
-    def is_named(self, server: Server) -> bool:
-        """Whether a sentinel names it as the primary."""
-        return server.port in self._named()
-
     def server_of(self, name: str) -> Server:
         """The primary, which has every name."""
         return next(server for number, server in enumerate(self.servers) if self.is_primary(number))
