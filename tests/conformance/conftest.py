@@ -39,6 +39,9 @@ MOST_IDLE = 2
 LOG_END = 5000
 """How much of a server's log a failure prints, in characters."""
 
+every_face = pytest.mark.parametrize("face", FACES)
+"""Runs a story on each face."""
+
 SHOWN = pytest.StashKey[list[tuple[str, Callable[[], str]]]]()
 """The texts that a failure of this test prints: a title, and a function that returns the text."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, Client, Json, Lock, LockError
 from conformance.history import SLACK_MS
 from conformance.story import Asked, connect_to_all, slot_key, within
@@ -17,7 +17,6 @@ from support.clock import now_ns, until
 from support.proxy import HOLD, Proxy
 from support.servers import Cluster, Server
 
-every_face = pytest.mark.parametrize("face", FACES)
 LONG_TTL_MS = 60_000
 """A ttl longer than any test case, so that a key that is gone was released."""
 TTL_MS = 2000

@@ -7,13 +7,12 @@ from functools import partial
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, LockError
 from conformance.history import SLACK_MS
 from conformance.story import connect_to_all
 from support.servers import Cluster
 
-every_face = pytest.mark.parametrize("face", FACES)
 LONG_TTL_MS = 60_000
 """A ttl longer than any test case, so that a key that is left behind blocks others."""
 PATIENT_MS = 8 * SLACK_MS

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.conftest import Drivers, log_ends, shown
-from conformance.driver import FACES, LockError
+from conformance.conftest import Drivers, every_face, log_ends, shown
+from conformance.driver import LockError
 from conformance.story import heard, several, slot_key
 from conformance.test_slots import is_on_its_way
 from conformance.test_waiting import calls
@@ -19,8 +19,6 @@ from support.clock import until
 from support.rights import in_cluster
 from support.servers import Server, User
 from support.shards import Shards
-
-every_face = pytest.mark.parametrize("face", FACES)
 
 TTL_MS = 6000
 """Long enough to outlive a failover here, so that held locks stay held."""

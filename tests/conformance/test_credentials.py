@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, LockError
 from conformance.history import SLACK_MS
 from support.clock import until
 from support.servers import Cluster, Server
-
-every_face = pytest.mark.parametrize("face", FACES)
 
 SECRET = "S3CR3T"
 CALLERS = 200

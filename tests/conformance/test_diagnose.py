@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
-from conformance.conftest import Drivers
-from conformance.driver import FACES, Json
+from conformance.conftest import Drivers, every_face
+from conformance.driver import Json
 from support.rights import fewest
 from support.servers import Cluster
-
-every_face = pytest.mark.parametrize("face", FACES)
 
 
 def levels(diagnosis: Json) -> dict[str, str]:

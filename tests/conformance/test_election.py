@@ -6,14 +6,13 @@ import time
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, Election, LockError
 from conformance.history import SLACK_MS
 from conformance.story import Asked, leader_of, within
 from support.clock import until
 from support.servers import Cluster
 
-every_face = pytest.mark.parametrize("face", FACES)
 LONG_TTL_MS = 60_000
 """A ttl longer than any test case, so that a leader that is gone has resigned."""
 SHORT_TTL_MS = 3000

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, Call, LockError
 from conformance.history import SLACK_MS
 from conformance.story import connect_to_all, fence_key, remembering, within
@@ -15,7 +15,6 @@ from support.clock import until
 from support.proxy import HOLD, Network
 from support.servers import Cluster
 
-every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 1000
 SHORT_TTL_MS = 500
 LONG_TTL_MS = 60_000

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from conformance.conftest import ROOT, Drivers
+from conformance.conftest import ROOT, Drivers, every_face
 from conformance.driver import FACES, Call, Client, Lock, LockError
 from conformance.history import SLACK_MS
 from conformance.story import connect_to_all, fence_key, several, slot_key
 from support.clock import until
 from support.servers import Cluster
 
-every_face = pytest.mark.parametrize("face", FACES)
 PAIRS = [(face, face) for face in FACES] + list(zip(FACES, [*list(FACES)[1:], *list(FACES)[:1]], strict=True))
 """Each face to itself and to another one, so that each detaches and attaches for another language."""
 LONG_TTL_MS = 60_000

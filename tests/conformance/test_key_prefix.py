@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.conftest import Drivers
-from conformance.driver import FACES, LockError
+from conformance.conftest import Drivers, every_face
+from conformance.driver import LockError
 from conformance.story import fence_key, several, slot_key
 from support.servers import Cluster
-
-every_face = pytest.mark.parametrize("face", FACES)
 
 
 @every_face

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, DriverError, LockError, table
 from conformance.history import SLACK_MS
 from conformance.story import Asked, connect_to_all
@@ -15,7 +15,6 @@ from support.clock import now_ns, until
 from support.proxy import Faults, Proxy
 from support.servers import Cluster
 
-every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 10_000
 SHORT_TTL_MS = 2000
 """A ttl for a lock that should expire, and not before somebody has waited for it in vain."""

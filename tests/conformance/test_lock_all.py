@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, Lock, LockError
 from conformance.history import SLACK_MS, History
 from conformance.story import connect_to_all, fence_key, several, within
@@ -16,7 +16,6 @@ from conformance.test_waiting import wait
 from support.clock import until
 from support.servers import Cluster, Server
 
-every_face = pytest.mark.parametrize("face", FACES)
 LONG_TTL_MS = 60_000
 """A ttl longer than any test case, so that a key that is gone was released."""
 TTL_MS = 1000

@@ -7,14 +7,13 @@ import time
 
 import pytest
 
-from conformance.conftest import Drivers
-from conformance.driver import FACES, Lock, LockError
+from conformance.conftest import Drivers, every_face
+from conformance.driver import Lock, LockError
 from conformance.history import SLACK_MS, History
 from conformance.story import several
 from support.clock import until
 from support.servers import Cluster
 
-every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 1000
 RENEWED_TTL_MS = 3000
 """A ttl of locks that stay held on a slow machine."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.conftest import Drivers
-from conformance.driver import FACES, Client, Lock, LockError
+from conformance.conftest import Drivers, every_face
+from conformance.driver import Client, Lock, LockError
 from conformance.history import SLACK_MS, History
 from conformance.story import connect_to_all, several
 from conformance.test_loss import ended
@@ -17,7 +17,6 @@ from conformance.test_waiting import wait
 from support.clock import until
 from support.servers import Cluster
 
-every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 3000
 MARGIN_MS = 1500
 """Longer than a slow machine may be late."""

@@ -7,14 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.conftest import Drivers
-from conformance.driver import FACES, Client, Lock
+from conformance.conftest import Drivers, every_face
+from conformance.driver import Client, Lock
 from conformance.history import SLACK_MS
 from conformance.story import connect_to_all, fence_key, several, was_asked
 from support.clock import until
 from support.servers import Cluster
 
-every_face = pytest.mark.parametrize("face", FACES)
 Shape = Callable[[str], list[str]]
 either_shape = pytest.mark.parametrize("shape", [lambda name: [name], several], ids=["lock", "several"])
 HOUR_US = 3_600_000_000

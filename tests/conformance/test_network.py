@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, Call, Client, Json, Lock, LockError
 from conformance.history import SLACK_MS
 from conformance.story import Asked, connect_to_all, heard, reached, was_asked, within
@@ -19,7 +19,6 @@ from support.clock import now_ns, until
 from support.proxy import HOLD, LOSE, Faults, Network, Proxy
 from support.servers import Cluster, Server
 
-every_face = pytest.mark.parametrize("face", FACES)
 # The callers of one drive their connections themselves; the background does it for the other.
 two_faces = pytest.mark.parametrize("face", ["python", "node"])
 

@@ -9,15 +9,13 @@ from collections.abc import Callable
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from conformance.conftest import Drivers
-from conformance.driver import FACES, Driver, Json, LockError, table
+from conformance.conftest import Drivers, every_face
+from conformance.driver import Driver, Json, LockError, table
 from conformance.story import Asked, heard, next_won, reached, several
 from support.clock import until
 from support.proxy import Proxy
 from support.rules import forbidden
 from support.servers import Cluster
-
-every_face = pytest.mark.parametrize("face", FACES)
 
 SHORT_TTL_MS = 1_000
 RENEWED_TTL_MS = 3_000

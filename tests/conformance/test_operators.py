@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.conftest import Drivers
-from conformance.driver import FACES, LockError
+from conformance.conftest import Drivers, every_face
+from conformance.driver import LockError
 from conformance.history import History
 from conformance.story import connect_to_all
 from conformance.test_pairs import PAIRS
@@ -16,7 +16,6 @@ from support.clock import until
 from support.rights import fewest, for_any_name
 from support.servers import Cluster, Server
 
-every_face = pytest.mark.parametrize("face", FACES)
 every_pair = pytest.mark.parametrize(("holder", "operator"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
 
 TTL_MS = 3_000

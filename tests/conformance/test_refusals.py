@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from conformance.conftest import Drivers
-from conformance.driver import FACES, LockError
+from conformance.conftest import Drivers, every_face
+from conformance.driver import LockError
 from conformance.story import connect_to_all, fence_key, one_try_ms, reached, within
 from support.clock import until
 from support.servers import Cluster, ReplyError, Server
@@ -22,8 +22,6 @@ TOO_MANY = 1 << 53
 
 both_drives = pytest.mark.parametrize("face", ["python", "node"])
 """One face whose calls run where the caller is, and one whose calls run in the background."""
-
-every_face = pytest.mark.parametrize("face", FACES)
 
 End = Callable[[], object]
 

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from conformance.conftest import Drivers
-from conformance.driver import FACES, Client, LockError
+from conformance.conftest import Drivers, every_face
+from conformance.driver import Client, LockError
 from conformance.test_credentials import users
 from support.clock import until
 from support.servers import Server, User
 from support.shards import Shards
 from support.tls import CA, CLIENT, CLIENT_KEY, options, program_with_tls
-
-every_face = pytest.mark.parametrize("face", FACES)
 
 USER, SECRET, LATER = "app", "S3CR3T-first", "S3CR3T-later"
 RIGHTS = ("~*", "&*", "+@all")

@@ -8,7 +8,7 @@ from itertools import cycle, islice
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, MOST_PERMITS, Client, Lock, LockError
 from conformance.history import SLACK_MS
 from conformance.story import connect_to_all, fence_key, one_try_ms, slot_key, was_asked, within
@@ -17,7 +17,6 @@ from conformance.test_waiting import BACKSTOP_LEAST_MS, all_calls, calls, script
 from support.clock import until
 from support.servers import Cluster, Server
 
-every_face = pytest.mark.parametrize("face", FACES)
 PERMITS = 3
 LONG_TTL_MS = 60_000
 """A ttl longer than any test case, so that a key that is gone was released."""

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from conformance.conftest import Drivers, log_ends, shown
-from conformance.driver import FACES, Call, Lock, LockError
+from conformance.conftest import Drivers, every_face, log_ends, shown
+from conformance.driver import Call, Lock, LockError
 from conformance.story import Asked, heard, within
 from conformance.test_waiting import calls
 from support.clock import until
 from support.sentinels import Sentinels
 from support.servers import User
-
-every_face = pytest.mark.parametrize("face", FACES)
 
 TTL_MS = 4000
 """How long a new primary grants nothing to a waiter."""

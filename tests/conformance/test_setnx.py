@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, Client, Driver, Json, Lock, LockError, table
 from conformance.history import SLACK_MS, History
 from conformance.story import Asked, within
@@ -15,8 +15,6 @@ from conformance.test_tables import report
 from support.clock import until
 from support.proxy import HOLD, Proxy
 from support.servers import Cluster, Server
-
-every_face = pytest.mark.parametrize("face", FACES)
 
 ROUNDS = 15
 CANCELLED = 20

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, Lock, LockError
 from conformance.history import SLACK_MS, History
 from conformance.story import Asked, connect_to_all, fence_key, waiters_key, within
@@ -18,8 +18,6 @@ from conformance.test_pairs import every_pair
 from support.clock import now_ns, until
 from support.proxy import HOLD, Network
 from support.servers import LIMIT_S, Cluster, Server
-
-every_face = pytest.mark.parametrize("face", FACES)
 
 LONG_TTL_MS = 60_000
 """A ttl longer than any test case, so that a key that is gone was released."""

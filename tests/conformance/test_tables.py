@@ -9,14 +9,12 @@ from functools import partial
 
 import pytest
 
-from conformance.conftest import ROOT, Drivers
+from conformance.conftest import ROOT, Drivers, every_face
 from conformance.driver import FACES, Client, Driver, Json, Lock, LockError, table
 from conformance.history import SLACK_MS
 from conformance.story import fence_key
 from support.clock import until
 from support.servers import Cluster, Server
-
-every_face = pytest.mark.parametrize("face", FACES)
 
 
 def difference(error: LockError | None, row: Json) -> str | None:

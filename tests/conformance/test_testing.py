@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, Client, Lock, LockError, MemoryServer, table
 from support.clock import until
 
-every_face = pytest.mark.parametrize("face", FACES)
 LONG_TTL_MS = 60_000
 SHORT_TTL_MS = 300
 

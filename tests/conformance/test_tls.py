@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from conformance.conftest import Drivers
-from conformance.driver import FACES, Driver, LockError
+from conformance.conftest import Drivers, every_face
+from conformance.driver import Driver, LockError
 from support.servers import Server
 from support.tls import CA, CLIENT, CLIENT_KEY, SELF_SIGNED, options, program_with_tls
 
 SHORT_MS = 300
 """A `connect_timeout` that a test case waits for."""
-every_face = pytest.mark.parametrize("face", FACES)
 
 
 def started(**tls: Any) -> Iterator[str]:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.conftest import Drivers
-from conformance.driver import FACES, Client, LockError
+from conformance.conftest import Drivers, every_face
+from conformance.driver import Client, LockError
 from conformance.history import SLACK_MS
 from conformance.story import connect_to_all, fence_key, next_won
 from conformance.test_pairs import PAIRS
@@ -17,7 +17,6 @@ from support.clock import until
 from support.rights import fewest
 from support.servers import Cluster, Server
 
-every_face = pytest.mark.parametrize("face", FACES)
 every_pair = pytest.mark.parametrize(("holder", "looker"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
 three_nodes = pytest.mark.parametrize("n", [3], ids=["three nodes"])
 

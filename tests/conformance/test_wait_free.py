@@ -7,14 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, LockError
 from conformance.story import connect_to_all, within
 from conformance.test_waiting import calls, scripts_run
 from support.clock import until
 from support.servers import Cluster
-
-every_face = pytest.mark.parametrize("face", FACES)
 
 LONG_TTL_MS = 60_000
 SHORT_MS = 100

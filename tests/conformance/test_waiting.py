@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, Call, Lock, LockError
 from conformance.history import SLACK_MS
 from conformance.story import next_won, several, within
@@ -21,7 +21,6 @@ from support.proxy import Faults, Proxy
 from support.rights import fewest, for_any_name
 from support.servers import Cluster, Server
 
-every_face = pytest.mark.parametrize("face", FACES)
 every_pair = pytest.mark.parametrize(("holder", "waiter"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
 LONG_TTL_MS = 60_000
 """A ttl of locks that do not expire within a test case."""
