@@ -8,7 +8,6 @@
 mod faces;
 mod mass;
 #[cfg(all(feature = "__bindings", feature = "testing"))]
-mod observing;
 mod pacing;
 mod secrets;
 mod semaphore;

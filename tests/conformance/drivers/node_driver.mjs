@@ -162,6 +162,12 @@ const ops = {
   events() {
     return { events: heard.splice(0) };
   },
+  spans() {
+    tracing ??= traced();
+    const ended = tracing.exporter.getFinishedSpans().map(spanned);
+    tracing.exporter.reset();
+    return { spans: ended };
+  },
   cancel({ call }) {
     cancels.get(call)?.abort();
     return {};
@@ -271,6 +277,27 @@ for (const topic of ["node", "lock", "process"]) {
   subscribe(`redlock:${topic}`, ({ code, level, message, fields }) => heard.push({ code, topic, level, message, fields }));
 }
 
+// How the spans of locks are kept, from the first request for them on.
+let tracing;
+
+function traced() {
+  const { context, trace } = require("@opentelemetry/api");
+  const { AsyncLocalStorageContextManager } = require("@opentelemetry/context-async-hooks");
+  const sdk = require("@opentelemetry/sdk-trace-base");
+  context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
+  const exporter = new sdk.InMemorySpanExporter();
+  const tracerProvider = new sdk.BasicTracerProvider({ spanProcessors: [new sdk.SimpleSpanProcessor(exporter)] });
+  require("redlock-rs/otel").instrument({ tracerProvider });
+  const caller = trace.wrapSpanContext({ traceId: "1".repeat(32), spanId: "1".repeat(16), traceFlags: 1 });
+  return { exporter, run: (work) => context.with(trace.setSpan(context.active(), caller), work) };
+}
+
+/** A span that has ended. An older SDK has only the id of its parent. */
+function spanned({ name, attributes, status, parentSpanContext, parentSpanId }) {
+  const parent = (parentSpanContext?.spanId ?? parentSpanId) === "1".repeat(16) ? "caller" : null;
+  return { name, parent, attributes, failed: status.code === 2 };
+}
+
 /** A metric without the infinite end of its histograms, for which JSON has no number. */
 function measured({ kind, about, points }) {
   const point = ({ labels, value, histogram }) => {
@@ -347,7 +374,7 @@ async function perform(request) {
   const op = Object.hasOwn(ops, request.op) ? ops[request.op] : undefined;
   if (op === undefined) return { error: { code: "driver", message: `no such op: ${request.op}` } };
   try {
-    return { ok: await op(request) };
+    return { ok: await (tracing === undefined ? op(request) : tracing.run(() => op(request))) };
   } catch (error) {
     if (error instanceof RedlockError) return { error: described(error) };
     console.error(error);

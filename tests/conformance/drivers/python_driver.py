@@ -51,6 +51,8 @@ class Driver:
         self.losses: dict[int, futures.Future[tuple[redlock.LockLost | None, int]]] = {}
         """The loss of each lock's last acquisition, and when the lock was notified of it."""
         self.calls: dict[int, asyncio.Task[None]] = {}
+        self.traces: Traces | None = None
+        """The spans, from the first request for them on."""
 
     def client_options(self, given: Json) -> Json:
         """Options of a client. `credentials` is the path of a file, from which a provider takes the login."""
@@ -68,7 +70,8 @@ class Driver:
         invoke_ns = now_ns()
         answer: Json
         try:
-            answer = {"ok": await self.perform(**request)}
+            with self.traces.caller() if self.traces else contextlib.nullcontext():
+                answer = {"ok": await self.perform(**request)}
         except asyncio.CancelledError:
             answer = {"ok": {"cancelled": True}}
         except redlock.RedlockError as error:
@@ -133,7 +136,7 @@ class Driver:
                 return await operate(client, op, **of)
             case "server" | "at_server":
                 return self.serve_memory(id, op, **of)
-            case "forget" | "live":
+            case "forget" | "live" | "spans":
                 return await self.manage(op, **of)
             case "lose":
                 lose(lock, of["reason"])
@@ -167,6 +170,9 @@ class Driver:
             for kept in (self.locks, self.losses, self.candidates, self.clients):
                 kept.pop(of["handle"], None)
             return {}
+        if op == "spans":
+            self.traces = self.traces or Traces()
+            return {"spans": self.traces.ended()}
         gc.collect()
         tasks = {"tasks": len(asyncio.all_tasks())} if self.is_async else {}
         return {"live": sys.getallocatedblocks(), **tasks}
@@ -210,6 +216,40 @@ class Driver:
             call = self.calls[request["id"]] = asyncio.create_task(self.answer(request))
             call.add_done_callback(partial(self.calls.pop, request["id"]))
         await asyncio.gather(*self.calls.values())
+
+
+class Traces:
+    """The spans of locks, and one around each request."""
+
+    def __init__(self) -> None:
+        # Few stories need them.
+        from opentelemetry.sdk.trace import TracerProvider, export  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: PLC0415
+        from redlock import otel  # noqa: PLC0415
+
+        self.exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(export.SimpleSpanProcessor(self.exporter))
+        otel.instrument(tracer_provider=provider)
+        self.tracer = provider.get_tracer("driver")
+        self.callers = set[int]()
+
+    @contextlib.contextmanager
+    def caller(self) -> Iterator[None]:
+        """Runs the block in a span of the program."""
+        with self.tracer.start_as_current_span("caller") as span:
+            self.callers.add(span.get_span_context().span_id)
+            yield
+
+    def ended(self) -> list[Json]:
+        """The spans of locks that have ended since the last call."""
+        spans = [span for span in self.exporter.get_finished_spans() if span.name != "caller"]
+        self.exporter.clear()
+        return [
+            {"name": span.name, "attributes": dict(span.attributes or {}), "failed": not span.status.is_ok}
+            | {"parent": "caller" if span.parent and span.parent.span_id in self.callers else None}
+            for span in spans
+        ]
 
 
 async def look(client: Any, op: str, /, **of: Any) -> Json:

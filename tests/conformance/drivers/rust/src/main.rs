@@ -21,6 +21,7 @@ use redlock::ErrorKind;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
+use tracing::{Instrument, info_span};
 
 use crate::json::{Failure, Request, now_ns};
 use crate::perform::{CANCELS, perform};
@@ -51,10 +52,11 @@ fn serve(name: &str, face: Which) {
         let (cancel, cancelled) = oneshot::channel();
         CANCELS.put(request.id, cancel);
         let open = open.clone();
-        drop(face.spawn(&RUNTIME, async move {
+        let answered = async move {
             answer(face, request, cancelled).await;
             drop::<Sender<()>>(open);
-        }));
+        };
+        drop(face.spawn(&RUNTIME, answered.instrument(info_span!("caller"))));
     }
     drop(open);
     // Nothing is ever sent: it is over when all have been dropped.

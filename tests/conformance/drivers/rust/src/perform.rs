@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
 use crate::candidate::Candidate;
-use crate::heard::heard;
+use crate::heard::{heard, spans};
 use crate::json::{Failure, Request, described, diagnosed, duration, hex, leading, measured, ms, now_ns, viewed};
 use crate::kept::Kept;
 use crate::{HEAP, RUNTIME};
@@ -474,6 +474,7 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
             json!({})
         }
         "events" => json!({"events": heard()}),
+        "spans" => json!({"spans": spans()}),
         "cancel" if matches!(face, Face::Async(())) => {
             // The call may have ended.
             if let Ok(cancel) = CANCELS.take(request.call) {
