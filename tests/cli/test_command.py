@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -279,23 +278,6 @@ def test_streams_that_are_closed(redlock: Redlock, node: Server, name: str, clos
     assert shell.end().status == 0
     assert int(told.read_text()) > 0
     assert not node.has(name)
-
-
-def test_a_lock_in_a_lock(redlock: Redlock, node: Server, name: str) -> None:
-    inner = f"redlock run {shlex.quote(name)}/inner -- sh -c 'echo $REDLOCK_NAME; exit 9'"
-    ended = redlock.end("run", "--permits", "1", name, "--", "sh", "-c", inner)
-    assert (ended.status, ended.out) == (9, f"{name}/inner\n")
-    same = redlock.end("run", name, "--", "redlock", "run", "-n", name, "--", "true")
-    assert same.status == 75, "the inner one is another holder"
-    assert not node.has(name)
-
-
-@pytest.mark.parametrize(
-    ("text", "ms"),
-    [("1500ms", 1500), ("2s", 2000), ("1.5s", 1500), ("1.5", 1500), ("3", 3000), ("2m", 120_000), ("1h", 3_600_000)],
-)
-def test_durations(redlock: Redlock, name: str, text: str, ms: int) -> None:
-    assert redlock.end("run", "-t", text, name, "--", *SHOW_VARIABLES).out.split("|")[2] == str(ms)
 
 
 def test_the_ttl_without_options(redlock: Redlock, name: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import each_launcher
-from cli.redlock import Redlock, freed, lasting_keys, one_line, taken, waiting, waits
+from cli.redlock import Redlock, freed, lasting_keys, one_line, taken, waits
 from conformance.history import SLACK_MS
 from support.rights import fewest
 from support.servers import Server
@@ -76,15 +76,6 @@ def test_a_status_of_ones_own_for_a_lock_that_others_hold(
     freed(node, name)
     assert redlock.end("run", *words, name, "--", "true").status == 0
     assert redlock.end("run", *words, name, "--", "sh", "-c", "exit 75").status == HELD, "the command's stays"
-
-
-def test_it_waits_as_long_as_it_should(redlock: Redlock, node: Server, name: str) -> None:
-    taken(node, name)
-    running = redlock.start("run", "-w", "1m", name, "--", "echo", "done")
-    waiting(node, name, running)
-    freed(node, name)
-    ended = running.end(SLACK_MS / 1000)
-    assert (ended.status, ended.out, ended.err) == (0, "done\n", ""), "nothing is said that is no error"
 
 
 def test_no_node_answers(redlock: Redlock, name: str, tmp_path: Path) -> None:

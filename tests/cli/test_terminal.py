@@ -308,14 +308,3 @@ def test_bash_without_a_terminal(redlock: Redlock, node: Server, name: str) -> N
     ended = redlock.shell(script, shell=["bash", "-m"]).end()
     assert re.findall(r"status=(\d+)", ended.out) == ["3", "0"]
     assert not node.has(name)
-
-
-def test_terminals_show_what_is_written(redlock: Redlock) -> None:
-    """The test itself: control characters are not lost, and a job in the foreground is seen."""
-    terminal = redlock.terminal("sh", "-c", "printf 'one\\rtwo\\033[K\\n'; read line; exit 7")
-    terminal.expect("two")
-    assert terminal.foreground == terminal.process.pid
-    terminal.type("x\n")
-    assert terminal.end() == 7
-    assert screen("abc\r\x1b[Kdone\n") == ["done"]
-    assert screen("ab\x1b[31mc\x1b[0m\n\r\x1b[2Kd\rx\n\n") == ["abc", "x"]

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -65,7 +66,6 @@ class Trouble:
     chance: random.Random
     running: list[Running] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
-    done: Counter[str] = field(default_factory=Counter)
     outage_ends: float = 0
     """Until then, nothing else is done to servers."""
 
@@ -88,18 +88,16 @@ class Trouble:
 
     def strike(self) -> None:
         """Does one thing, more likely to servers than to programs."""
-        acts: list[Callable[[], None]] = [self.kill_holder, self.kill_program, self.end_work, self.interrupt]
+        program = self.chance.choice(self.running)
+        interrupt = partial(program.send, self.chance.choice(SIGNALS))
+        acts: list[Callable[[], object]] = [self.kill_holder, program.kill, self.end_work, interrupt]
         if time.monotonic() > self.outage_ends:
-            self.mend()
-            acts += [self.kill_server, self.freeze_server, self.outage] * 2
+            # There is a quorum and one more.
+            self.mend(NODES // 2 + 2)
+            acts += [self.harm, self.harm, self.outage] * 2
         elif self.chance.random() < 0.8:
             return
-        act = self.chance.choice(acts)
-        act()
-        self.done[act.__name__] += 1
-
-    def kill_program(self) -> None:
-        self.chance.choice(self.running).kill()
+        self.chance.choice(acts)()
 
     def kill_holder(self) -> None:
         if holder := self.holder():
@@ -118,10 +116,6 @@ class Trouble:
         until(is_there, "somebody has it, or nobody")
         return found[0] if found else None
 
-    def interrupt(self) -> None:
-        each = self.chance.choice(self.running)
-        each.send(self.chance.choice(SIGNALS))
-
     def end_work(self) -> None:
         """Lets the present command end by itself."""
         self.redlock.end_work()
@@ -130,70 +124,35 @@ class Trouble:
         until(lambda: len(self.redlock.diary.of("end")) > ended or time.monotonic() - began > 0.1, "it ends, or not")
         self.redlock.ending.unlink()
 
-    def kill_server(self) -> None:
+    def harm(self) -> None:
+        """Kills or freezes a server."""
         server = self.chance.choice(list(self.nodes))
-        server.kill()
-
-    def freeze_server(self) -> None:
-        server = self.chance.choice([each for each in self.nodes if each.answers] or [None])
-        if server:
-            server.freeze()
+        (server.freeze if server.answers and self.chance.random() < 0.5 else server.kill)()
 
     def outage(self) -> None:
         """Takes the quorum away, for long enough to lose the lock, or nearly so."""
         self.holder()
         self.outage_ends = time.monotonic() + self.chance.uniform(0.5, 1.1) * TTL_MS / 1000
-        while self.well() > NODES // 2:
-            self.chance.choice([self.kill_server, self.freeze_server])()
+        while sum(server.answers for server in self.nodes) > NODES // 2:
+            self.harm()
 
-    def lose(self) -> None:
-        """Takes the quorum away from holders until a lock is lost. A holder may end because of an earlier trouble."""
-        lost = self.statuses[LOST]
-        # Nothing is done to programs that begin from now on.
-        for _ in range(CONTENDERS + 1):
-            self.cure()
-            holder = self.next_holder()
-            while self.well() > NODES // 2:
-                self.chance.choice([self.kill_server, self.freeze_server])()
-            await_end(holder)
-            self.crew()
-            if self.statuses[LOST] > lost:
-                return
-        pytest.fail("no lock was lost without a quorum")
-
-    def next_holder(self) -> Running:
-        """Who has the lock, as soon as anybody has it."""
-        found: list[Running] = []
-
-        def is_held() -> bool:
-            self.crew()
-            found[:] = filter(None, [self.holder()])
-            return bool(found)
-
-        until(is_held, "somebody has it")
-        return found[0]
-
-    def well(self) -> int:
-        """How many servers answer."""
-        return sum(server.answers for server in self.nodes)
-
-    def mend(self) -> None:
-        """Brings servers back, until there is a quorum and one more."""
+    def mend(self, count: int) -> None:
+        """Brings servers back, until so many answer."""
         ill = [server for server in self.nodes if not server.answers]
         self.chance.shuffle(ill)
-        for server in ill[NODES - NODES // 2 - 2 :]:
+        for server in ill[NODES - count :]:
             server.thaw() if server.running else server.restart()
 
-    def cure(self) -> None:
-        """Brings all servers back."""
-        for server in self.nodes:
-            if not server.answers:
-                server.thaw() if server.running else server.restart()
-
-
-def await_end(program: Running) -> None:
-    """Waits until a program has ended."""
-    until(lambda: not program.runs, "it has ended")
+    def loses(self) -> bool:
+        """Takes the quorum away from a holder. Whether it has lost its lock: an earlier trouble may have ended it."""
+        lost = self.statuses[LOST]
+        self.mend(NODES)
+        self.crew()
+        if holder := self.holder():
+            self.outage()
+            until(lambda: not holder.runs, "it has ended")
+            self.crew()
+        return self.statuses[LOST] > lost
 
 
 def ancestors(pid: int) -> set[int]:
@@ -219,14 +178,13 @@ def test_never_two_at_once(
         trouble.strike()
         # This is the pace of the troubles, and no wait for anything.
         time.sleep(trouble.chance.uniform(0, 0.4))
-    trouble.lose()
-    trouble.cure()
+    until(trouble.loses, "a lock is lost without a quorum", LAST_S)
+    trouble.mend(NODES)
     redlock.end_work()
     for each in trouble.running:
         trouble.count(each.end(LAST_S))
-    print(f"seed {seed}: {dict(trouble.done)}, {dict(trouble.statuses)}")
     lives = redlock.diary.judge()
-    print(f"{len(lives)} commands")
+    print(f"seed {seed}: {dict(trouble.statuses)}, {len(lives)} commands")
     assert len(lives) > seconds / 10, "they go on in spite of all"
     assert redlock.programs.only(), "nobody is left"
     # A killed program leaves its lock behind, and an ended one a release that no unreachable server got.

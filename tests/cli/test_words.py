@@ -56,18 +56,6 @@ def test_help_of_each_command(redlock: Redlock, command: str) -> None:
         assert "\x1b" not in ended.out, "no colours without a terminal"
 
 
-def test_help_says_all_that_run_takes(redlock: Redlock) -> None:
-    said = redlock.end("run", "--help").out
-    options = ["--no-wait", "--wait", "--ttl", "--max-hold", "--permits", "--at-least", "--kill-after", "--margin"]
-    options += ["--shared", "-s"]
-    options += ["--on-loss", "--conflict-exit-code", "--textfile", "--quiet", "--node", "--key-prefix"]
-    assert [option for option in options if option in said] == options
-    for status in (64, 69, 70, 75, 76, 77, 126, 127):
-        assert re.search(rf"\b{status}\b", said), f"the exit status {status}"
-    for variable in ("REDLOCK_NAME", "REDLOCK_FENCE", "REDLOCK_TTL_MS", "REDLOCK_SLOT", "REDLOCK_URLS"):
-        assert variable in said
-
-
 @pytest.mark.parametrize("words", [[], ["run"], ["status"], ["release"], ["list"]], ids=" ".join)
 def test_the_manual_page(redlock: Redlock, words: list[str]) -> None:
     ended = redlock.end("manual", *words)

@@ -337,10 +337,6 @@ class Server:
         shutil.copytree(snapshot, self.data)
         self.restart()
 
-    def take_over(self, other: Server) -> None:
-        """Leads `other`'s unix socket here, as a name does after a failover; present connections of `other` stay."""
-        self.socket.replace(other.socket)
-
     def configure(self, **settings: Word) -> None:
         """Changes its configuration while it runs: `configure(maxmemory_policy="noeviction")`."""
         for name, value in settings.items():
