@@ -16,7 +16,6 @@ import os
 import queue
 import resource
 import signal
-import subprocess
 import tempfile
 import threading
 import time
@@ -292,21 +291,6 @@ class Driver:
         self._process.kill()
         self._process.wait(ANSWER_LIMIT_S)
         return self._abandon(invoke_ns)
-
-    def finish(self) -> int:
-        """Ends its input; the driver then answers open requests and exits. Returns its exit code."""
-        invoke_ns = now_ns()
-        assert self._process.stdin
-        self._process.stdin.close()
-        try:
-            code = self._process.wait(ANSWER_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            raise DriverError(
-                f"{self.label} did not exit within {ANSWER_LIMIT_S:g} s of the end of its input"
-            ) from None
-        self._reader.join(ANSWER_LIMIT_S)
-        self._abandon(invoke_ns)
-        return code
 
     def _abandon(self, invoke_ns: int) -> int:
         """Records that nobody relies on the process's locks any more."""

@@ -10,7 +10,6 @@ FEWEST_COMMANDS: Reasons = {
     "its own proxy takes commands away": [
         "test_commands.py",
         "test_observing.py::test_what_a_server_refuses_is_told",
-        "test_rules.py",
     ],
     "it is about the commands that are taken away": [
         "test_diagnose.py",
@@ -32,7 +31,6 @@ FEWEST_COMMANDS: Reasons = {
         "test_semaphore.py::test_waiting_costs_next_to_nothing",
         "test_view.py::test_count_begins_again_with_the_next_holder",
         "test_view.py::test_how_many_wait",
-        "test_waiting.py::test_two_processes_take_turns",
         "test_waiting.py::test_waiting_costs_next_to_nothing",
     ],
 }
@@ -57,11 +55,8 @@ GROUP: Reasons = {
         "test_network.py::test_acquire_that_outlives_its_connection",
         "test_network.py::test_connections_that_break_within_replies",
         "test_network.py::test_release_that_is_sent_again_finds_the_next_holder",
-        "test_network.py::test_release_that_overtakes_its_acquire",
         "test_observing.py::test_what_a_server_refuses_is_told",
         "test_proxy.py",
-        "test_rules.py",
-        "test_setnx.py::test_crash_in_an_acquire_leaves_no_lock_for_ever",
         "test_setnx.py::test_late_grant_is_given_back",
         "test_setnx.py::test_one_of_two_takes_over",
         "test_setnx.py::test_release_is_not_repeated",

@@ -13,7 +13,7 @@ from conformance.history import SLACK_MS
 from conformance.story import Asked, connect_to_all, slot_key, within
 from conformance.test_loss import ended
 from conformance.test_waiting import wait
-from support.clock import now_ns, until
+from support.clock import until
 from support.proxy import HOLD, Proxy
 from support.servers import Cluster, Server
 
@@ -138,19 +138,6 @@ def test_the_holder_is_not_held_from_the_release_on(
     again = lock.acquire()
     assert_kept(won, again)
     assert again["fence"] > won["fence"]
-
-
-@every_face
-def test_a_release_after_that_time_is_an_ordinary_one(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
-    # A node without a connection gets the lock later, and gives it back later.
-    connect_to_all(client, nodes, name)
-    lock = client.lock(name, at_least_ms=AT_LEAST_MS)
-    won = lock.acquire()
-    until(lambda: now_ns() > won["return_ns"] + AT_LEAST_MS * 1e6, "the time is over")
-    until(lambda: all(server.has(name) for server in nodes), "every node has granted it")
-    lock.release()
-    until(lambda: not nodes.has(name), "it is free at once", limit_s=SLACK_MS / 1000)
 
 
 @every_face

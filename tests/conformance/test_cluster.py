@@ -107,25 +107,6 @@ def test_names_in_different_slots(drivers: Drivers, shards: Shards, face: str, n
 
 
 @every_face
-def test_several_names_and_a_permit_follow_their_slot(drivers: Drivers, shards: Shards, face: str, name: str) -> None:
-    names = several(name)
-    client = drivers.start(face).client([shards.url], ttl_ms=TTL_MS)
-    holders = [client.lock_all(names), client.semaphore(name, 1)]
-    fences = [holder.acquire()["fence"] for holder in holders]
-    waiters = [client.lock_all(names[::-1]), client.semaphore(name, 1)]
-    waiting = [waiter.start_acquire() for waiter in waiters]
-    source, target = shards.owner(name), shards.other(name)
-    shards.migrate(name, source, target)
-    for holder in holders:
-        holder.extend()
-    assert all(call.pending for call in waiting)
-    for holder, call, fence in zip(holders, waiting, fences, strict=True):
-        holder.release()
-        assert call.result()["fence"] > fence
-    assert all(target.command("EXISTS", key) for key in (*names, slot_key(name, 0)))
-
-
-@every_face
 def test_several_names_in_an_open_slot(drivers: Drivers, shards: Shards, face: str, name: str) -> None:
     """Some of them have moved, so no script can touch all. They stay held, and are released name by name."""
     names = several(name)

@@ -16,8 +16,6 @@ from support.proxy import Faults, Proxy
 from support.servers import Cluster
 
 TTL_MS = 10_000
-SHORT_TTL_MS = 2000
-"""A ttl for a lock that should expire, and not before somebody has waited for it in vain."""
 DENIED_MS = 600
 """A timeout in which a slow machine gets its answers too; without any, it would not know that others have the lock."""
 DRIFT_MS = TTL_MS / 100 + 2
@@ -34,20 +32,6 @@ def test_hello(drivers: Drivers, face: str) -> None:
     assert hello["protocol"] == 1
     assert (hello["language"], hello["face"]) == (FACES[face].language, face)
     assert sorted(hello["codes"]) == sorted(case["code"] for case in table("errors")["cases"])
-
-
-@every_face
-def test_what_a_driver_cannot_do(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """The driver reports it, so that no test case passes because a call was never made."""
-    driver = drivers.start(face)
-    lock = driver.client(node.urls).lock(name)
-    with pytest.raises(DriverError, match="no such op"):
-        driver.call("nonsense")
-    with pytest.raises(DriverError):
-        driver.call("check", lock=lock.handle + 100)
-    if not FACES[face].cancels:
-        with pytest.raises(DriverError, match="no such op"):
-            lock.cancel(lock.start_acquire())
 
 
 @every_face
@@ -219,20 +203,6 @@ def test_names_that_are_no_text(drivers: Drivers, nodes: Cluster, face: str, nam
         assert nodes.has(lock.name), "the key is not the name"
     for lock in locks:
         lock.release()
-
-
-@every_face
-def test_end_of_input(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """A driver finishes open requests and exits. Others get its locks when the ttl has passed."""
-    driver = drivers.start(face)
-    client = driver.client(node.urls)
-    held, other = client.lock(name, ttl_ms=SHORT_TTL_MS, auto_renew=False), client.lock(name)
-    held.acquire()
-    waiting = other.start_acquire(timeout_ms=SLACK_MS)
-    assert driver.finish() == 0
-    assert other.denied(waiting)
-    next_holder = drivers.start("rust").client(node.urls).lock(name)
-    assert next_holder.acquire(timeout_ms=SHORT_TTL_MS + SLACK_MS)["fence"] > (held.fence or 0)
 
 
 @every_face

@@ -121,22 +121,6 @@ def test_a_release_within_the_margin_is_sent_at_once(
 
 
 @every_face
-def test_a_release_in_time_is_an_ordinary_one(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
-    # A node without a connection gets the lock later, and gives it back later.
-    connect_to_all(client, nodes, name)
-    lock, other = (client.lock(name, margin_ms=LONG_TTL_MS // 2) for _ in range(2))
-    fence = lock.acquire()["fence"]
-    until(lambda: all(server.has(name) for server in nodes), "every node has granted it")
-    lock.release()
-    until(lambda: not nodes.has(name), "it is free at once", limit_s=SLACK_MS / 1000)
-    assert other.acquire()["fence"] > fence
-    until(lambda: all(server.has(name) for server in nodes), "every node has granted it")
-    other.leave()
-    until(lambda: not nodes.has(name), "it is free at once", limit_s=SLACK_MS / 1000)
-
-
-@every_face
 def test_it_is_renewed_sooner(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     """A third of what is left beside the margin passes between two renewals, and a tenth more or less."""
     driver = drivers.fresh(face)

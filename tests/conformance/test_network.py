@@ -152,30 +152,6 @@ def test_more_threads_than_connections(
 
 
 @every_face
-def test_release_that_overtakes_its_acquire(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """The acquire is held back and its caller gives up. The release uses another connection and arrives too early."""
-    with Proxy(node[0]) as proxy:
-        driver = drivers.start(face)
-        client = driver.client([proxy.url], ttl_ms=LONG_TTL_MS, node_timeout_ms=IMPATIENT_MS)
-        lock = client.lock(name)
-        connect_to_all(client, node, name)
-        held = list(proxy.links)
-        for link in held:
-            link.requests(HOLD)
-        asked = Asked(node)
-        acquiring = lock.start_acquire() if driver.face.cancels else lock.start_acquire(timeout_ms=0)
-        until(lambda: any(link.requests_waiting for link in held), "the acquire is held back")
-        began = time.monotonic()
-        if driver.face.cancels:
-            lock.cancel(acquiring)
-            assert acquiring.result()["cancelled"]
-        else:
-            unavailable(acquiring)
-        asked.wait()
-        gone_in_time(proxy, node, name, began)
-
-
-@every_face
 def test_acquire_that_outlives_its_connection(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     """The client's end breaks with the acquire on its way. The acquire arrives, and no release can follow it."""
     with Proxy(node[0]) as proxy:

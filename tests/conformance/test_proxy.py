@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from support.proxy import HOLD, LOSE, Faults, Proxy
+from support.rules import forbidden, hang_up, unknown
 from support.servers import LIMIT_S, Cluster
 
 Way = Callable[[Proxy, Faults], None]
@@ -90,3 +92,20 @@ def test_what_is_cut_and_refused(proxy: Proxy) -> None:
         assert ping(connection) == PONG
         assert ping(connection) == PONG[:3]
     connect(proxy).close()
+
+
+def test_what_a_rule_takes_away(node: Cluster, name: str) -> None:
+    """Earlier commands are answered, and neither the command nor a later one is executed after a hang-up."""
+    rules = [forbidden("CLIENT TRACKING"), unknown("INFO"), hang_up("SET")]
+    with Proxy(node[0], rules=rules) as proxy, connect(proxy) as connection:
+        for command, answer in ((b"client tracking ON", b"-NOPERM"), (b"INFO", b"-ERR unknown"), (b"PING", PONG)):
+            connection.sendall(command + b"\r\n")
+            assert receive(connection).startswith(answer)
+        connection.sendall(f"PING\r\nSET {name} 1\r\nINCR {name}\r\n".encode())
+        said = b""
+        with contextlib.suppress(ConnectionResetError):
+            while data := connection.recv(1024):
+                said += data
+        assert said == PONG
+        assert not node.has(name)
+        assert proxy.met["SET"] == 1

@@ -17,30 +17,20 @@ from support.shards import Shards
 from support.tls import CA, CLIENT, CLIENT_KEY, options, program_with_tls
 
 USER, SECRET, LATER = "app", "S3CR3T-first", "S3CR3T-later"
+OURS = {"tls_cert": str(CLIENT), "tls_key": str(CLIENT_KEY)}
 RIGHTS = ("~*", "&*", "+@all")
 TTL_MS = 3000
 """A ttl of locks that stay held on a slow machine."""
 
 
-def started(*, certificates: bool) -> Iterator[Shards]:
-    """Three primaries with TLS and a user."""
+@pytest.fixture(scope="module")
+def shards() -> Iterator[Shards]:
+    """Three primaries with TLS and a user, which ask for a certificate."""
     if not (program := program_with_tls()):
         pytest.skip("no server on this machine has TLS")
     user = User(USER, SECRET, RIGHTS)
-    with Shards(3, program=program, user=user, tls=options(certificates=certificates)) as shards:
+    with Shards(3, program=program, user=user, tls=options(certificates=True)) as shards:
         yield shards
-
-
-@pytest.fixture(scope="module")
-def shards() -> Iterator[Shards]:
-    """A cluster with TLS."""
-    yield from started(certificates=False)
-
-
-@pytest.fixture(scope="module")
-def asking() -> Iterator[Shards]:
-    """A cluster with TLS that asks for a certificate."""
-    yield from started(certificates=True)
 
 
 def first(url: str) -> str:
@@ -79,21 +69,14 @@ def refusal(client: Client, name: str) -> LockError:
 
 
 @every_face
-def test_a_private_authority_and_a_login(drivers: Drivers, shards: Shards, face: str, name: str) -> None:
+def test_an_authority_a_certificate_and_a_login(drivers: Drivers, shards: Shards, face: str, name: str) -> None:
     driver, url = drivers.start(face), first(shards.url)
-    assert "tls_ca" in refusal(driver.client([url]), name).message
-    wrong = refusal(driver.client([url.replace(SECRET, LATER)], tls_ca=str(CA)), name)
-    assert wrong.code == "forbidden"
-    use_all(driver.client([url], tls_ca=str(CA)), shards, name, USER)
-    assert not {word for word in (SECRET, LATER) if word in driver.said()}
-
-
-@every_face
-def test_a_client_certificate(drivers: Drivers, asking: Shards, face: str, name: str) -> None:
-    driver, url = drivers.start(face), first(asking.url)
+    assert "tls_ca" in refusal(driver.client([url], **OURS), name).message
     assert "tls_cert" in refusal(driver.client([url], tls_ca=str(CA)), name).message
-    client = driver.client([url], tls_ca=str(CA), tls_cert=str(CLIENT), tls_key=str(CLIENT_KEY))
-    use_all(client, asking, name, USER)
+    wrong = refusal(driver.client([url.replace(SECRET, LATER)], tls_ca=str(CA), **OURS), name)
+    assert wrong.code == "forbidden"
+    use_all(driver.client([url], tls_ca=str(CA), **OURS), shards, name, USER)
+    assert not {word for word in (SECRET, LATER) if word in driver.said()}
 
 
 @every_face
@@ -106,7 +89,7 @@ def test_a_password_that_changes_while_locks_are_held(
         server.set_user(user, "on", f">{SECRET}", *RIGHTS)
     path.write_text(f"{SECRET}\n", encoding="utf-8")
     url = first(shards.url_as(user))
-    client = drivers.start(face).client([url], tls_ca=str(CA), password_file=str(path), ttl_ms=TTL_MS)
+    client = drivers.start(face).client([url], tls_ca=str(CA), password_file=str(path), ttl_ms=TTL_MS, **OURS)
     locks = [client.lock(name_at(shards, server, name)) for server in shards]
     for lock in locks:
         lock.acquire()

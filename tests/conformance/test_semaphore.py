@@ -148,24 +148,6 @@ def test_a_minority_that_is_away_gives_no_further_permit(
 
 
 @every_face
-def test_a_release_wakes_a_waiter(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    client, others = (drivers.start(each).client(nodes.urls, ttl_ms=LONG_TTL_MS) for each in (face, "rust"))
-    holders = filled([others], name)
-    lock = client.semaphore(name, PERMITS)
-    for slot in (1, 0, 2):
-        waiting = wait(nodes, lock)
-        assert waiting.pending
-        with within(0):
-            holders[slot].release()
-            won = waiting.result()
-        assert won["slot"] == slot
-        waiting = wait(nodes, holders[slot])
-        with within(0):
-            lock.release()
-            assert waiting.result()["slot"] == slot
-
-
-@every_face
 def test_a_crashed_holder_keeps_its_slot_for_one_ttl(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     """The other holders live on, and their ttl is long."""
     others = drivers.start("rust").client(nodes.urls, ttl_ms=LONG_TTL_MS)

@@ -17,7 +17,6 @@ from support.proxy import HOLD, Proxy
 from support.servers import Cluster, Server
 
 ROUNDS = 15
-CANCELLED = 20
 TTL_MS = 1000
 LONG_TTL_MS = 10_000
 LIMIT_MS = 10_000
@@ -92,20 +91,6 @@ def ends(server: Server, name: str) -> int:
     assert value is not None, "there is no key"
     assert value.isdigit(), f"{value!r} is no second"
     return int(value)
-
-
-def assert_ends(server: Server, name: str) -> None:
-    """If the key of a lock of `LONG_TTL_MS` exists, its value ends, and then the server deletes it."""
-    # Both are read at once, so that no time passes between the answers.
-    answer = server.command("EVAL", "return {redis.call('TIME')[1], redis.call('PTTL', KEYS[1])}", 1, name)
-    assert isinstance(answer, list)
-    now, left_ms = (int(part) for part in answer if isinstance(part, bytes | int))
-    if left_ms == -2:
-        return
-    assert left_ms != -1, "the server keeps it for ever"
-    assert now <= ends(server, name) <= now + LONG_TTL_MS // 1000 + 1
-    deleted = now + left_ms / 1000
-    assert ends(server, name) <= deleted <= ends(server, name) + 1, "the server does not delete it at its end"
 
 
 @every_face
@@ -213,19 +198,6 @@ def test_release_after_a_losers_getset(drivers: Drivers, node: Cluster, face: st
     assert not node.has(name)
 
 
-def test_loser_with_a_shorter_ttl_ends_a_lock_early(
-    drivers: Drivers, history: History, node: Cluster, name: str
-) -> None:
-    """The limit of sharing a key: older code overwrites a lock that it does not get, and all believe its value."""
-    history.rule("--no-exclusion")
-    server = node[0]
-    holder = holder_of("python", drivers, server, name, LONG_TTL_MS)
-    holder.acquire()
-    server.command("GETSET", name, server.now_us() // 1_000_000 + 1)
-    Older(server, name, LONG_TTL_MS).acquire()
-    assert holder.state()["held"]
-
-
 @every_face
 def test_release_is_not_repeated(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     """It was executed but not answered: a second release would delete the lock of a client that has taken it since."""
@@ -266,19 +238,6 @@ def test_late_grant_is_given_back(drivers: Drivers, node: Cluster, face: str, na
         until(lambda: not node.has(name), "it is given back")
 
 
-@pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])
-def test_cancelled_at_any_moment_leaves_nothing(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    driver = drivers.start(face)
-    client = ours(driver, node[0].url, ttl_ms=6 * LONG_TTL_MS)
-    for i in range(CANCELLED):
-        lock = client.lock(f"{name}/{i}")
-        acquiring = lock.start_acquire()
-        lock.cancel(acquiring)
-        if not acquiring.result().get("cancelled"):
-            lock.release()
-    until(lambda: not any(node.has(f"{name}/{i}") for i in range(CANCELLED)), "no cancelled acquire has left its key")
-
-
 @every_face
 def test_expiry_is_told(drivers: Drivers, history: History, node: Cluster, face: str, name: str) -> None:
     """It is not renewed. The holder relies on its ttl, and never on the seconds by which the key outlives it."""
@@ -310,19 +269,6 @@ def test_one_of_two_takes_over(drivers: Drivers, node: Cluster, face: str, name:
         won = quick.try_acquire()
         proxy.let_go()
         assert [won, call.result()["acquired"]].count(True) == 1, "it is not one who has taken it over"
-
-
-@every_face
-def test_crash_in_an_acquire_leaves_no_lock_for_ever(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    with Proxy(node[0]) as proxy:
-        driver = drivers.start(face)
-        client = ours(driver, proxy.url, ttl_ms=LONG_TTL_MS)
-        send_scripts(client, name)
-        proxy.replies(HOLD)
-        client.lock(name).start_acquire()
-        until(lambda: node.has(name), "it is executed")
-        driver.kill()
-    assert_ends(node[0], name)
 
 
 @every_face

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -66,36 +65,6 @@ def _joins(nodes: Cluster, name: str, reader: Lock, number: int) -> bool:
 def is_counted(nodes: Cluster, name: str) -> bool:
     """Whether a quorum of the nodes knows that somebody waits."""
     return sum(server.has(waiters_key(name)) for server in nodes) > len(nodes) // 2
-
-
-@every_pair
-def test_readers_and_writers_take_turns(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, name: str) -> None:
-    """Two readers overlap, the last of them wakes the writer, and the writer wakes a reader."""
-    one, other = (drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS) for face in (holder, waiter))
-    readers = [client.lock(name, shared=True) for client in (one, other)]
-    writer = other.lock(name)
-    for reader in readers:
-        reader.acquire()
-    for reader in readers:
-        reader.check()
-    assert not writer.try_acquire()
-    asked = Asked(nodes)
-    writing = writer.start_acquire()
-    asked.wait()
-    readers[0].release()
-    assert writing.pending
-    readers[1].release()
-    written = writing.result()["fence"]
-    assert written > max(reader.fence or 0 for reader in readers)
-    assert not readers[0].try_acquire()
-    asked = Asked(nodes)
-    reading = readers[0].start_acquire()
-    asked.wait()
-    assert reading.pending
-    writer.release()
-    assert reading.result()["fence"] > written
-    readers[0].release()
-    until(lambda: not nodes.has(name), "nothing is left")
 
 
 @every_face
@@ -391,24 +360,6 @@ def test_an_extension_does_not_count_a_later_sharing(drivers: Drivers, nodes: Cl
     assert lost.value.code == "lost", "it has extended what was granted after a writer"
 
 
-@every_face
-@pytest.mark.parametrize("n", [3, 5], ids=["three nodes", "five nodes"])
-def test_a_minority_that_has_lost_a_reader_gets_it_back(
-    drivers: Drivers, undisturbed: Callable[[int], Cluster], face: str, n: int, name: str
-) -> None:
-    nodes = undisturbed(n)
-    client = drivers.start(face).client(nodes.urls)
-    connect_to_all(client, nodes, name)
-    reader = client.lock(name, shared=True, ttl_ms=RENEWED_TTL_MS)
-    join(nodes, name, reader)
-    for server in list(nodes)[n // 2 + 1 :]:
-        server.command("DEL", name)
-    until(lambda: all_have(nodes, name, 1), "the nodes have got it back")
-    reader.check()
-    reader.release()
-    until(lambda: not nodes.has(name), "nothing is left")
-
-
 @pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])
 def test_readers_that_are_cancelled_at_any_moment_leave_nothing(
     drivers: Drivers, nodes: Cluster, face: str, name: str
@@ -426,27 +377,6 @@ def test_readers_that_are_cancelled_at_any_moment_leave_nothing(
             reader.release()
     until(lambda: all_have(nodes, name, 1), "a cancelled acquire leaves nothing")
     keeper.release()
-    until(lambda: not nodes.has(name), "nothing is left")
-
-
-@pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])
-def test_a_waiting_writer_that_is_cancelled_lets_readers_in(
-    drivers: Drivers, nodes: Cluster, face: str, name: str
-) -> None:
-    reading = drivers.start("rust").client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
-    reader, late = (reading.lock(name, shared=True) for _ in range(2))
-    reader.acquire()
-    writer = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS).lock(name)
-    leaving = writer.start_acquire()
-    until(lambda: is_counted(nodes, name), "the nodes know that it waits")
-    joining = late.start_acquire()
-    writer.cancel(leaving)
-    with within(BACKSTOP_MS):
-        assert leaving.result()["cancelled"]
-        assert joining.result()["acquired"]
-    until(lambda: not any(server.has(waiters_key(name)) for server in nodes), "the writer is not counted any more")
-    for each in (reader, late):
-        each.release()
     until(lambda: not nodes.has(name), "nothing is left")
 
 

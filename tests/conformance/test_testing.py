@@ -37,16 +37,24 @@ def test_each_server_is_new(drivers: Drivers, face: str, name: str) -> None:
 
 
 @every_face
-def test_somebody_else_holds_a_name(drivers: Drivers, face: str, name: str) -> None:
+@pytest.mark.parametrize("end", ["release", "advance", "wipe"])
+def test_somebody_else_holds_a_name(drivers: Drivers, face: str, end: str, name: str) -> None:
     server, client = one(drivers, face)
     lock = client.lock(name)
-    server.hold(name)
+    server.hold(name, ttl_ms=LONG_TTL_MS)
     view = client.inspect(name)
     assert (view["state"], view["label"]) == ("held", "somebody else")
     assert lock.is_locked()
+    server.advance(LONG_TTL_MS / 2)
     assert not lock.try_acquire()
     waiting = lock.start_acquire(timeout_ms=None)
-    server.release(name)
+    match end:
+        case "release":
+            server.release(name)
+        case "advance":
+            server.advance(LONG_TTL_MS / 2)
+        case _:
+            server.wipe()
     waiting.result()
     server.release(name)
     lock.extend()
@@ -65,31 +73,6 @@ def test_somebody_else_takes_a_lock(drivers: Drivers, face: str, name: str) -> N
     short.acquire()
     server.hold(f"{name}, renewed soon")
     assert lost(short) == "taken"
-
-
-@every_face
-def test_keys_expire_when_the_clock_is_moved(drivers: Drivers, face: str, name: str) -> None:
-    server, client = one(drivers, face)
-    lock = client.lock(name)
-    server.hold(name, ttl_ms=LONG_TTL_MS)
-    server.advance(LONG_TTL_MS / 2)
-    assert not lock.try_acquire()
-    waiting = lock.start_acquire(timeout_ms=None)
-    server.advance(LONG_TTL_MS / 2)
-    waiting.result()
-    assert lock.state()["held"], "the clock of the program has not moved"
-    lock.release()
-
-
-@every_face
-def test_a_wiped_server(drivers: Drivers, face: str, name: str) -> None:
-    server, client = one(drivers, face)
-    lock = client.lock(name)
-    server.hold(name)
-    waiting = lock.start_acquire(timeout_ms=None)
-    server.wipe()
-    waiting.result()
-    lock.release()
 
 
 @every_face
@@ -122,17 +105,9 @@ def test_a_lock_is_lost_at_will(drivers: Drivers, face: str, name: str, reason: 
     lock.acquire()
     lock.lose(reason)
     lock.lose("expired")
+    assert lost(lock) == reason
     for report in (lock.check, lock.extend, lock.release):
         with pytest.raises(LockError) as raised:
             report()
         assert (raised.value.code, raised.value.reason) == ("lost", reason)
     until(next_one.try_acquire, "its keys are deleted")
-
-
-@every_face
-def test_a_loss_at_will_is_told(drivers: Drivers, face: str, name: str) -> None:
-    _, client = one(drivers, face)
-    lock = client.lock(name)
-    lock.acquire()
-    lock.lose("taken")
-    assert lost(lock) == "taken"

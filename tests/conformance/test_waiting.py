@@ -24,12 +24,6 @@ from support.servers import Cluster, Server
 every_pair = pytest.mark.parametrize(("holder", "waiter"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
 LONG_TTL_MS = 60_000
 """A ttl of locks that do not expire within a test case."""
-RENEWED_TTL_MS = 4000
-"""A ttl of locks that stay held on a slow machine."""
-RENEWALS = 5
-TURNS = 100
-TURNS_LEAST = 10
-"""A process that is woken too late gets one or none. A busy machine keeps a process from many of its turns."""
 BACKSTOP_LEAST_MS = 1500
 """The minimum time between two requests of one waiter while nothing happens."""
 MANY = 40
@@ -102,47 +96,6 @@ def test_flush_wakes_the_waiter(
         for server in nodes:
             server.command("FLUSHALL")
         assert waiting.result()["acquired"]
-
-
-@every_face
-@pytest.mark.parametrize("n", [1, 5], ids=["one node", "five nodes"])
-def test_renewals_wake_no_waiter_into_a_loop(
-    drivers: Drivers, start_nodes: Callable[..., Cluster], n: int, face: str, name: str
-) -> None:
-    nodes = start_nodes(n)
-    options = {"ttl_ms": RENEWED_TTL_MS, "node_timeout_ms": RENEWED_TTL_MS // 2}
-    holder = drivers.start("rust").client(nodes.urls, **options).lock(name)
-    holder.acquire()
-    waiting = wait(nodes, drivers.start(face).client(nodes.urls).lock(name))
-    # A renewal extends the lock and its fence. Beside that, a waiter keeps its count, once in four seconds.
-    before, renewed = scripts_run(nodes), sum(calls(server, "pexpire") for server in nodes)
-    began = time.monotonic()
-
-    def renewals() -> int:
-        return (sum(calls(server, "pexpire") for server in nodes) - renewed) // 2
-
-    until(lambda: renewals() >= RENEWALS * n, "it is renewed many times")
-    asked, backstops = scripts_run(nodes) - before, (time.monotonic() - began) * 1000 / BACKSTOP_LEAST_MS + 1
-    assert asked <= 4 * renewals() + backstops * n, f"{asked} scripts for {renewals()} renewals"
-    holder.check()
-    holder.release()
-    assert waiting.result()["acquired"]
-
-
-@every_pair
-def test_two_processes_take_turns(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, name: str) -> None:
-    """Both acquire again as soon as they have released, and each gets its turns."""
-    locks = [drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(name) for face in (holder, waiter)]
-    waiting: list[tuple[Lock, Call]] = [(lock, lock.start_acquire()) for lock in locks]
-    turns = dict.fromkeys(locks, 0)
-    for _ in range(TURNS):
-        lock, won = next_won(waiting)
-        assert won.result()["acquired"]
-        turns[lock] += 1
-        lock.release()
-        waiting.remove((lock, won))
-        waiting.append((lock, lock.start_acquire()))
-    assert min(turns.values()) >= TURNS_LEAST, f"turns: {sorted(turns.values())}"
 
 
 @pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])
