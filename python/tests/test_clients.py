@@ -173,7 +173,6 @@ def test_a_provider_logs_in(server: Server, user: str, name: str, is_async: bool
 
 def test_a_password_alone_is_that_of_the_default_user() -> None:
     given: dict[str, Any] = {}
-    address(redis.Redis(credential_provider=Provider(password=SECRET)), **given)
     _clients.read([redis.Redis(credential_provider=Provider(password=SECRET))], given)
     assert given["credentials"]()[:2] == ("", SECRET)
 

@@ -1,7 +1,6 @@
 """The client option `credentials`: a function of the program returns the logins of connections."""
 
 import asyncio
-import functools
 import gc
 import inspect
 import itertools
@@ -54,9 +53,6 @@ class Service:
         self.loops.append(asyncio.get_running_loop())
         await asyncio.sleep(0)
         return self.login()
-
-    async def __call__(self) -> Any:
-        return await self.alogin()
 
     def users(self) -> dict[bytes, str]:
         """The users of the connections that log in with it, by the number of each connection."""
@@ -113,11 +109,8 @@ class Waits:
 Threads = Callable[[], list[threading.Thread]]
 
 CALLABLES: dict[str, Callable[[Service], Any]] = {
-    "function": lambda service: functools.partial(Service.login, service),
-    "method": lambda service: service.login,
+    "function": lambda service: service.login,
     "coroutine function": lambda service: service.alogin,
-    "partial": lambda service: functools.partial(Service.alogin, service),
-    "object": lambda service: service,
     "function that returns an awaitable": lambda service: lambda: Waits(service),
 }
 
@@ -135,6 +128,9 @@ async def test_a_function_returns_the_login(
     until(lambda: threads() == service.threads, "the thread that stood by ends")
     assert not service.loops or service.loops[0] is not asyncio.get_running_loop()
     client.close()
+    until(lambda: not threads())
+    with pytest.raises(redlock.LockClosed):
+        client.lock(name)
 
 
 class OwnError(Exception):
@@ -202,15 +198,6 @@ def test_a_wrong_result_fails_the_call(name: str) -> None:
         assert SECRET not in f"{failed.value} {failed.value!r} {cause} {cause!r}"
 
 
-def test_an_empty_user_is_the_default_user(name: str) -> None:
-    with (
-        Server(options=["--requirepass", SECRET]) as server,
-        redlock.Redlock(server.url, credentials=lambda: ("", SECRET)) as client,
-        client.lock(name) as lock,
-    ):
-        assert lock.held
-
-
 @pytest.mark.parametrize("face", [redlock, aio])
 def test_wrong_options(face: Any, threads: Threads) -> None:
     for wrong in (("user", SECRET), 0, [lambda: ("user", SECRET)]):
@@ -234,7 +221,7 @@ USES: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
-@pytest.mark.parametrize("use", [use for use in USES if use != "with"])
+@pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("face", [redlock, aio])
 @pytest.mark.usefixtures("threads")
 async def test_it_cannot_use_its_own_client(server: Server, url: str, name: str, use: str, face: Any) -> None:
@@ -279,20 +266,6 @@ def test_the_thread_ends_with_its_client(server: Server, url: str, name: str, th
     del lock
     until(lambda: not threads())
     until(service.loops[0].is_closed)
-
-
-@pytest.mark.parametrize("face", [redlock, aio])
-async def test_the_thread_ends_when_its_client_is_closed(
-    server: Server, url: str, name: str, threads: Threads, face: Any
-) -> None:
-    service = Service(server, name)
-    client = face.Redlock(url, credentials=service.login)
-    await _use(client, name)
-    until(lambda: len(threads()) == 1)
-    client.close()
-    until(lambda: not threads())
-    with pytest.raises(redlock.LockClosed):
-        client.lock(name)
 
 
 @pytest.mark.filterwarnings("ignore:lock .* was garbage-collected:ResourceWarning")
@@ -407,16 +380,6 @@ print("parent", len(calls))
 
 
 HANGS = {
-    "a function works": """
-def work():
-    began.set()
-    while True:
-        calls.append(1)
-
-client = redlock.Redlock(url, credentials=work)
-threading.Thread(target=client.lock(name).acquire, daemon=True).start()
-began.wait()
-""",
     "a coroutine hangs": """
 import asyncio
 
@@ -427,10 +390,6 @@ async def hang():
 client = redlock.Redlock(url, credentials=hang)
 threading.Thread(target=client.lock(name).acquire, daemon=True).start()
 began.wait()
-""",
-    "a call begins": """
-lock = redlock.Redlock(url, credentials=provider).lock(name)
-threading.Thread(target=lock.acquire, daemon=True).start()
 """,
     "calls follow each other": """
 client = redlock.Redlock(url, credentials=lambda: (*provider(), 0))

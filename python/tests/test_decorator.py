@@ -50,16 +50,14 @@ async def async_generator() -> AsyncIterator[int]:
 def plain() -> None: ...
 
 
-@pytest.mark.parametrize("function", [coroutine, generator, async_generator, Caller(), 3])
-def test_a_blocking_lock_refuses(client: redlock.Redlock, function: object) -> None:
-    with pytest.raises(TypeError, match="redlock"):
-        client.lock("foo")(function)  # type: ignore[arg-type]
+REFUSED = {redlock: [coroutine, generator, async_generator, Caller(), 3], aio: [plain, generator, async_generator, 3]}
 
 
-@pytest.mark.parametrize("function", [plain, generator, async_generator, 3])
-def test_an_asyncio_lock_refuses(aclient: aio.Redlock, function: object) -> None:
-    with pytest.raises(TypeError, match="asyncio"):
-        aclient.lock("foo")(function)  # type: ignore[arg-type]
+@pytest.mark.parametrize("face", [redlock, aio])
+def test_what_a_lock_refuses(face: Any) -> None:
+    for function in REFUSED[face]:
+        with pytest.raises(TypeError, match="asyncio" if face is aio else "redlock"):
+            face.lock("foo")(function)
 
 
 def hidden(function: Callable[[], object]) -> Callable[[], object]:
@@ -87,16 +85,6 @@ def test_a_call_whose_body_has_not_run_is_refused(
         with pytest.raises(TypeError, match="redlock"):
             decorate(function)()
         assert not server.has(name)
-
-
-async def test_coroutine_functions(aclient: aio.Redlock, server: Server, name: str) -> None:
-    @aclient.lock(name)
-    async def work(amount: int) -> int:
-        assert server.has(name)
-        return amount
-
-    assert await work(1) == 1
-    assert not server.has(name)
 
 
 def test_lock_makes_only_locks(client: redlock.Redlock, aclient: aio.Redlock) -> None:
@@ -181,16 +169,6 @@ def test_a_template_that_no_call_can_fill_in_is_refused_at_the_decorator(face: A
         assert "work has only the parameters amount" in str(refused.value)
 
 
-def test_the_name_is_made_from_the_arguments(client: redlock.Redlock, server: Server, name: str) -> None:
-    @client.locked(lambda amount, user: f"{name}:{user}:{amount}")
-    def pay(user: str, *, amount: int = 1, note: str = "") -> int:
-        assert server.has(f"{name}:{user}:{amount}")
-        return amount + len(note)
-
-    assert pay("ada") == 1
-    assert pay(user="ada", amount=3, note="!") == 4
-
-
 def test_a_name_function_gets_what_it_has_parameters_for(client: redlock.Redlock) -> None:
     def name_of(make: Any, *args: Any, **kwargs: Any) -> object:
         @client.locked(make, pass_lock=True)
@@ -220,23 +198,6 @@ def test_a_name_function_that_no_call_can_use_is_refused_at_the_decorator(client
         client.locked(key, pass_lock=True)(work)
     with pytest.raises(redlock.LockInvalidArgument, match=r"plain has no parameters$"):
         client.locked(key)(plain)
-
-
-def test_the_names_of_methods(client: redlock.Redlock, name: str) -> None:
-    class Account:
-        def __init__(self, number: int) -> None:
-            self.number = number
-
-        @client.locked(lambda self: f"{name}:{self.number}", pass_lock=True)
-        def close(self, lock: redlock.Lock) -> object:
-            return lock.name
-
-        @client.locked(name + ":{self.number}", pass_lock=True)
-        def open(self, lock: redlock.Lock) -> object:
-            return lock.name
-
-    assert Account(7).close() == f"{name}:7"
-    assert Account(8).open() == f"{name}:8"
 
 
 @pytest.mark.parametrize("made", [1, None, "", "n" * 513, "redlock:fence:x"])
@@ -329,9 +290,11 @@ def test_the_lock_is_passed(client: redlock.Redlock, name: str) -> None:
 
 def test_methods_and_bound_tasks_get_the_lock_after_their_object(client: redlock.Redlock, name: str) -> None:
     class Account:
-        @client.locked(name, pass_lock=True)
-        def close(self, held: redlock.Lock, force: bool) -> tuple[bool, bool]:
-            return held.held, force
+        number = 7
+
+        @client.locked(lambda self: f"{name}:{self.number}", pass_lock=True)
+        def close(self, held: redlock.Lock, force: bool) -> tuple[object, bool]:
+            return held.name, force
 
         @classmethod
         @client.locked(name, pass_lock=True)
@@ -342,8 +305,8 @@ def test_methods_and_bound_tasks_get_the_lock_after_their_object(client: redlock
     def bound(task: str, held: redlock.Lock, amount: int) -> tuple[str, bool, int]:
         return task, held.held, amount
 
-    assert Account().close(True) == (True, True)
-    assert Account().close(force=False) == (True, False)
+    assert Account().close(True) == (f"{name}:7", True)
+    assert Account().close(force=False) == (f"{name}:7", False)
     assert list(inspect.signature(Account.close).parameters) == ["self", "force"]
     assert Account.find() == ("Account", True)
     assert bound("task", 2) == ("task", True, 2)
@@ -475,9 +438,6 @@ async def test_decorators_of_coroutine_functions(aclient: aio.Redlock, server: S
     assert not server.has(name)
 
 
-# --- what help and completion show ---
-
-
 # --- several names, and permits ---
 
 
@@ -490,24 +450,15 @@ def test_each_call_has_all_names(client: redlock.Redlock, server: Server, name: 
         assert server.has(second)
         return amount
 
-    @client.locked([name + "-{one}", second.encode()], pass_lock=True)
+    # They can be taken once, and serve every call.
+    @client.locked((each for each in (name + "-{one}", second.encode())), pass_lock=True)
     def by_template(lock: redlock.Lock, one: int) -> tuple[str | bytes, ...]:
         assert one == 1
         return lock.names
 
     assert work(1) == work(amount=1) == 1
-    assert by_template(1) == (first, second.encode())
+    assert by_template(1) == by_template(1) == (first, second.encode())
     assert not server.has(first)
-
-
-def test_names_that_can_be_taken_once_serve_every_call(client: redlock.Redlock, name: str) -> None:
-    @client.locked((f"{name}-{number}" for number in range(2)), skip_if_held=True)
-    def work() -> int:
-        return 2
-
-    assert work() == 2
-    with client.lock(f"{name}-1"):
-        assert work() is redlock.SKIPPED
 
 
 def test_a_decorated_function_has_a_permit(client: redlock.Redlock, name: str) -> None:

@@ -220,16 +220,14 @@ def hidden(_: object) -> object:
     return coroutine(_)
 
 
-@pytest.mark.parametrize("wrong", [coroutine, generator, hidden, 3, None])
-def test_a_blocking_election_takes_plain_functions(election: redlock.Election, wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"election of redlock"):
-        election.run(wrong)
+WRONG = {redlock: [coroutine, generator, hidden, 3, None], aio: [plain, generator, 3, None]}
 
 
-@pytest.mark.parametrize("wrong", [plain, generator, 3, None])
-async def test_an_election_in_asyncio_takes_coroutine_functions(aelection: aio.Election, wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"election of redlock\.asyncio"):
-        await aelection.run(wrong)
+@FACES
+async def test_an_election_takes_functions_of_its_kind(face: Any) -> None:
+    for wrong in WRONG[face]:
+        with pytest.raises(TypeError, match=r"election of redlock"):
+            await face.Redlock("memory://election").election("leader").run(wrong)
 
 
 @FACES
@@ -290,14 +288,6 @@ async def test_what_a_body_raises_comes_out_after_the_release(aelection: aio.Ele
             await aelection.run(body)
         assert undisturbed()
         await eventually(lambda: is_free(memory))
-
-
-async def test_a_loss_that_only_the_release_finds_in_asyncio(aelection: aio.Election, memory: MemoryServer) -> None:
-    async def lead(lock: aio.Lock) -> bool:
-        memory.wipe()
-        return lock.held
-
-    assert await aelection.run(lead) is True
 
 
 async def campaigning(election: aio.Election, memory: MemoryServer) -> asyncio.Task[str | None]:

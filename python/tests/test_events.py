@@ -12,7 +12,7 @@ import pytest
 from conftest import Output, Run
 from server import LIMIT
 from support.clock import until
-from test_cooperative import NAMES, PATCH
+from test_cooperative import PATCH
 from test_stats import total
 
 import redlock
@@ -85,10 +85,8 @@ def handler() -> Iterator[Handler]:
 # --- records ---
 
 
-def test_a_record_says_what_happened_and_when(
-    caplog: pytest.LogCaptureFixture, memory: redlock.Redlock, name: str
-) -> None:
-    began = time.time()
+def test_a_record_says_what_happened_and_when(caplog: pytest.LogCaptureFixture, memory: redlock.Redlock) -> None:
+    began, name = time.time(), "50%(name)s %d"
     lose_one(memory, name)
     until(lambda: about(caplog.records, name))
     (record,) = about(caplog.records, name)
@@ -104,12 +102,6 @@ def test_a_record_says_what_happened_and_when(
     # A float of seconds since 1970 is exact to less than a microsecond.
     between = pytest.approx(1000 * (now.created - record.created), abs=0.001)
     assert now.relativeCreated - record.relativeCreated == between
-
-
-def test_a_name_may_look_like_a_format(caplog: pytest.LogCaptureFixture, memory: redlock.Redlock) -> None:
-    lose_one(memory, "50%(name)s %d")
-    until(lambda: about(caplog.records, "50%(name)s %d"))
-    assert "(name=50%(name)s %d, reason=taken)" in caplog.text
 
 
 def test_nothing_is_made_of_an_event_that_nobody_wants(
@@ -234,25 +226,19 @@ def test_a_program_that_does_not_configure_logging_prints_nothing(output: Output
 # --- the end of the process ---
 
 
-def test_nothing_is_lost_at_the_end(run: Run, name: str) -> None:
-    program = """
+def test_nothing_is_lost_at_the_end(output: Output, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    program = f"""
 import time
+logging.basicConfig(filename={str(path)!r}, filemode="w")
 logging.getLogger().handlers[0].addFilter(lambda record: time.sleep(0.01) or True)
 for number in range(50):
-    lose_one(f"{name}-{number}")
+    lose_one(f"{{name}}-{{number}}")
 """
-    done = run(LOSE + to("stderr") + program)
-    assert [each.partition(" ")[2] for each in done.stderr.splitlines()] == [
-        line(f"{name}-{number}")[1:] for number in range(50)
-    ]
-    assert done.returncode == 0
-
-
-def test_a_file_gets_what_happened_before_it_was_closed(output: Output, name: str, tmp_path: Path) -> None:
-    path = tmp_path / "log"
     # The import of `redlock` is earlier than that of `logging`, which closes its files later then.
-    assert output(LOSE + f"logging.basicConfig(filename={str(path)!r}, filemode='w')\nlose_one(name)") == ""
-    assert line(name).rpartition("WARNING ")[2] in path.read_text()
+    assert output(LOSE + program) == ""
+    said = [each.rpartition("WARNING:redlock.lock:")[2] for each in path.read_text().splitlines()]
+    assert said == [line(f"{name}-{number}").rpartition("WARNING ")[2] for number in range(50)]
 
 
 def test_what_happens_while_the_interpreter_ends(run: Run, name: str) -> None:
@@ -267,10 +253,8 @@ atexit.register(lambda: lose_one(name))
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("when", ["before the end", "at the end"])
-def test_a_handler_that_blocks_for_ever_does_not_hang_the_end(output: Output, when: str) -> None:
-    program = f"""
-import threading
+BLOCKS = """
+import os, threading
 entered = threading.Event()
 
 class Blocks(logging.Handler):
@@ -280,37 +264,48 @@ class Blocks(logging.Handler):
 
 logging.getLogger("redlock").addHandler(Blocks())
 lose_one(name)
-if {when == "before the end"}:
-    entered.wait()
-with client.lock(name):
-    print("held")
 """
-    assert output(LOSE + program) == "held\n"
+"""For programs: a handler that never comes back."""
+
+
+@pytest.mark.parametrize("when", ["entered.wait()", ""], ids=["before the end", "at the end"])
+def test_a_handler_that_blocks_for_ever_does_not_hang_the_end(output: Output, when: str) -> None:
+    program = f"{when}\nwith client.lock(name): print('held')"
+    assert output(LOSE + BLOCKS + program) == "held\n"
 
 
 # --- forks ---
 
 
-@pytest.mark.parametrize("way", ["sys.exit(0)", "os._exit(0)"])
-def test_a_child_logs_its_own_events_once(run: Run, name: str, way: str) -> None:
+@pytest.mark.parametrize(("way", "first"), [("sys.exit(0)", ""), ("os._exit(0)", ""), ("os._exit(0)", PATCH["gevent"])])
+def test_a_child_logs_its_own_events_once(run: Run, name: str, way: str, first: str) -> None:
     program = f"""
-import os
-from redlock import _events
-lose_one(name + "-before")
+import os, time
+seen = []
+logging.getLogger().handlers[0].addFilter(lambda record: seen.append(record.code) or True)
+
+def lose_and_wait(name):
+    count = len(seen)
+    lose_one(name)
+    while len(seen) == count:
+        time.sleep(0.01)
+
+lose_and_wait(name + "-before")
 pid = os.fork()
 if pid == 0:
-    lose_one(name + "-child")
-    _events.flush()
+    lose_and_wait(name + "-child")
     {way}
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 lose_one(name + "-after")
 print(os.getpid(), pid)
 """
-    done = run(LOSE + to("stderr") + program)
+    done = run(LOSE + to("stderr") + program, first=first)
     parent, child = done.stdout.split()
-    assert sorted(done.stderr.splitlines()) == sorted(
-        [parent + line(f"{name}-before"), child + line(f"{name}-child"), parent + line(f"{name}-after")]
-    )
+    assert done.stderr.splitlines() == [
+        parent + line(f"{name}-before"),
+        child + line(f"{name}-child"),
+        parent + line(f"{name}-after"),
+    ]
     assert done.returncode == 0
 
 
@@ -360,16 +355,6 @@ for _ in range(20):
 
 def test_a_fork_does_not_wait_for_a_handler_that_blocks_for_ever(output: Output) -> None:
     program = """
-import os, threading
-entered = threading.Event()
-
-class Blocks(logging.Handler):
-    def emit(self, record):
-        entered.set()
-        threading.Event().wait()
-
-logging.getLogger("redlock").addHandler(Blocks())
-lose_one(name)
 entered.wait()
 pid = os.fork()
 if pid == 0:
@@ -378,7 +363,7 @@ if pid == 0:
     os._exit(0)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 """
-    assert output(LOSE + program) == ""
+    assert output(LOSE + BLOCKS + program) == ""
 
 
 # --- gevent and eventlet ---
@@ -396,34 +381,3 @@ gevent.spawn(use)
 print(gevent.wait(timeout=20))
 """
     assert output(program, first=PATCH["gevent"]) == "True\n"
-
-
-def test_forks_of_greenlets(run: Run, name: str) -> None:
-    program = """
-import os
-seen = []
-logging.getLogger().handlers[0].addFilter(lambda record: seen.append(record.code) or True)
-
-def lose_and_wait(name):
-    count = len(seen)
-    lose_one(name)
-    while len(seen) == count:
-        sleep(0.01)
-
-lose_and_wait(name + "-before")
-pid = os.fork()
-if pid == 0:
-    lose_and_wait(name + "-child")
-    os._exit(0)
-assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-lose_one(name + "-after")
-print(os.getpid(), pid)
-"""
-    done = run(NAMES["gevent"] + LOSE + to("stderr") + program, first=PATCH["gevent"])
-    parent, child = done.stdout.split()
-    assert done.stderr.splitlines() == [
-        parent + line(f"{name}-before"),
-        child + line(f"{name}-child"),
-        parent + line(f"{name}-after"),
-    ]
-    assert done.returncode == 0

@@ -48,25 +48,6 @@ if pid == 0:
     assert not server.has(name)
 
 
-def test_a_child_that_exits_in_a_block_of_asyncio(output: Output, server: Server, name: str) -> None:
-    program = """
-import asyncio, os, sys
-from redlock import asyncio as aio
-
-async def main():
-    async with aio.Redlock(urls).lock(name) as lock:
-        pid = os.fork()
-        if pid == 0:
-            sys.exit(3)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
-        await lock.extend()
-
-asyncio.run(main())
-"""
-    assert output(program) == ""
-    assert not server.has(name)
-
-
 def test_a_child_closes_all_descriptors_as_daemons_do(output: Output, server: Server, name: str) -> None:
     """What has their numbers then is not the library's."""
     program = """
