@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from support.clock import until
+from support.servers import Server
 
 LIMIT_S = 60
 """No framework takes as long to start, to answer or to end."""
+
+
+def hold(server: Server, name: str) -> None:
+    """Has another program hold a lock."""
+    server.command("SET", name, "another program's token", "PX", 60_000)
 
 
 class Service:

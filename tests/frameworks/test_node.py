@@ -16,7 +16,7 @@ import pytest
 
 from examples.program import ROOT
 from frameworks.page import command, write
-from frameworks.service import LIMIT_S, Service
+from frameworks.service import LIMIT_S, Service, hold
 from support.clock import until
 from support.ports import free_port
 from support.process import stop_process
@@ -29,6 +29,21 @@ APP = """
 import { lock } from "redlock-rs";
 await lock("bundled").using(async () => console.log("held"));
 """
+
+APP_OF_WEBPACK = """
+const { lock } = require("redlock-rs");
+lock("bundled").using(async () => console.log("held"));
+"""
+
+PACK = """
+import webpack from "webpack";
+import config from "./webpack.config.cjs";
+webpack(config, (error, stats) => {
+  if (error || stats.hasErrors()) throw error ?? new Error(stats.toString("errors-only"));
+});
+"""
+
+JEST: list[list[str]] = [[], ["--detectOpenHandles"], ["--detectLeaks"]]
 
 CLIENTS = """
 import { Redis } from "ioredis";
@@ -99,11 +114,6 @@ def run(directory: Path, env: dict[str, str], *words: str) -> str:
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
-
-
-def hold(server: Server, name: str) -> None:
-    """Has another program hold a lock."""
-    server.command("SET", name, "another program's token", "PX", 60_000)
 
 
 @pytest.mark.parametrize("framework", ["express", "fastify", "nestjs"])
@@ -179,25 +189,28 @@ def test_a_process_that_is_frozen_between_calls(server: Server, env: dict[str, s
     assert fences == sorted(set(fences))
 
 
-def test_cluster(server: Server, env: dict[str, str], app: Path) -> None:
-    write(app, "workers.mjs")
-    assert run(app, env, "node", "workers.mjs") == "worked\n" * 3
+@pytest.mark.parametrize(
+    ("program", "file", "said"), [("node", "workers.mjs", "worked\n" * 3), (str(BIN / "bun"), "job.mjs", "worked\n")]
+)
+def test_a_program_alone(server: Server, env: dict[str, str], app: Path, program: str, file: str, said: str) -> None:
+    write(app, file)
+    assert run(app, env, program, file) == said
     until(lambda: not server.has("cron:nightly"), "it is released")
 
 
-@pytest.mark.parametrize("option", [None, "--detectOpenHandles", "--detectLeaks"])
-def test_jest(env: dict[str, str], app: Path, option: str | None) -> None:
-    write(app, "nightly.test.js")
-    nowhere = env | {"REDLOCK_URLS": "unix:///nowhere/at/all"}
-    said = run(app, nowhere, str(BIN / "jest"), "--rootDir", ".", *([option] if option else []))
-    assert "3 passed, 3 total" in said
-    assert "open handle" not in said
-
-
-def test_vitest(env: dict[str, str], app: Path) -> None:
-    write(app, "nightly.spec.ts")
+@pytest.mark.parametrize(
+    ("words", "file", "said"),
+    [
+        *((["jest", "--rootDir", ".", *more], "nightly.test.js", "3 passed, 3 total") for more in JEST),
+        (["vitest", "run", "--root", "."], "nightly.spec.ts", "1 passed"),
+    ],
+)
+def test_a_runner_of_tests(env: dict[str, str], app: Path, words: list[str], file: str, said: str) -> None:
+    write(app, file)
     nowhere = env | {"REDLOCK_URLS": "unix:///nowhere/at/all", "NO_COLOR": "1"}
-    assert "1 passed" in run(app, nowhere, str(BIN / "vitest"), "run", "--root", ".")
+    told = run(app, nowhere, str(BIN / words[0]), *words[1:])
+    assert said in told
+    assert "open handle" not in told
 
 
 def test_clients_of_other_packages(server: Server, env: dict[str, str], app: Path) -> None:
@@ -212,27 +225,15 @@ def test_a_tracer_of_files_finds_the_compiled_part(env: dict[str, str], app: Pat
     assert any(file.endswith(".node") for file in files)
 
 
-def test_esbuild(server: Server, env: dict[str, str], app: Path) -> None:
+@pytest.mark.parametrize("bundler", ["esbuild", "webpack"])
+def test_a_bundler(server: Server, env: dict[str, str], app: Path, bundler: str) -> None:
     (app / "app.mjs").write_text(APP)
-    run(app, env, str(BIN / "esbuild"), *command("esbuild"))
-    assert run(app, env, "node", "out/app.mjs") == "held\n"
-    until(lambda: not server.has("bundled"), "it is released")
-
-
-def test_webpack(server: Server, env: dict[str, str], app: Path) -> None:
+    (app / "app.cjs").write_text(APP_OF_WEBPACK)
     write(app, "webpack.config.cjs")
-    code = 'const { lock } = require("redlock-rs");\nlock("bundled").using(async () => console.log("held"));\n'
-    (app / "app.cjs").write_text(code)
-    # Its command line is a package of its own.
-    pack = """
-import webpack from "webpack";
-import config from "./webpack.config.cjs";
-webpack(config, (error, stats) => {
-  if (error || stats.hasErrors()) throw error ?? new Error(stats.toString("errors-only"));
-});
-"""
-    run(app, env, "node", "--input-type=module", "-e", pack)
-    assert run(app, env, "node", "out/app.cjs") == "held\n"
+    # The command line of webpack is a package of its own.
+    pack = ["node", "--input-type=module", "-e", PACK]
+    run(app, env, *(pack if bundler == "webpack" else [str(BIN / "esbuild"), *command("esbuild")]))
+    assert run(app, env, "node", f"out/app.{'cjs' if bundler == 'webpack' else 'mjs'}") == "held\n"
     until(lambda: not server.has("bundled"), "it is released")
 
 
@@ -260,12 +261,6 @@ export async function POST() {
         service.wait_until_it_listens()
         assert service.ask_json("/pay") == (200, {"paid": True})
     until(lambda: not server.has("pay"), "it is released")
-
-
-def test_bun(server: Server, env: dict[str, str], app: Path) -> None:
-    write(app, "job.mjs")
-    assert run(app, env, str(BIN / "bun"), "run", "job.mjs") == "worked\n"
-    until(lambda: not server.has("cron:nightly"), "it is released")
 
 
 def test_deno(server: Server, env: dict[str, str], app: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from frameworks.page import command, write
-from frameworks.service import LIMIT_S, Service
+from frameworks.service import LIMIT_S, Service, hold
 from support.clock import until
 from support.ports import free_port
 from support.servers import Server
@@ -37,11 +36,6 @@ def run(directory: Path, env: dict[str, str], *arguments: str) -> str:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     return done.stdout
-
-
-def hold(server: Server, name: str) -> None:
-    """Has another program hold a lock."""
-    server.command("SET", name, "another program's token", "PX", 60_000)
 
 
 def answer_under_locks(server: Server, service: Service, pool: ThreadPoolExecutor, *paths: str) -> None:
@@ -107,13 +101,7 @@ print(json.dumps({"fences": fences, "skipped": send.delay(17).get(timeout=30), "
 """
 
 
-@pytest.mark.parametrize(
-    "pool",
-    [
-        pytest.param("gevent", marks=SEVERAL),
-        "prefork",
-    ],
-)
+@pytest.mark.parametrize("pool", [pytest.param("gevent", marks=SEVERAL), "prefork"])
 def test_celery(server: Server, env: dict[str, str], tmp_path: Path, pool: str) -> None:
     write(tmp_path, "tasks.py")
     broker = f"redis+socket://{server.socket}"
@@ -148,56 +136,8 @@ def test_one_beat_of_celery_runs(server: Server, env: dict[str, str], tmp_path: 
     until(lambda: not server.has("beat"), "it is released")
 
 
-@SEVERAL
-def test_a_worker_of_celery_that_ends_releases(server: Server, env: dict[str, str], tmp_path: Path) -> None:
-    """A warm shutdown ends the children of prefork, which hold what their tasks have left held."""
-    program = """
-import redlock
-from celery import Celery
-
-app = Celery("leaves")
-held = []
-
-@app.task
-def hold():
-    lock = redlock.lock("left", ttl=600)
-    lock.acquire()
-    held.append(lock)
-"""
-    (tmp_path / "leaves.py").write_text(program)
-    env |= {"CELERY_BROKER_URL": f"redis+socket://{server.socket}", "C_FORCE_ROOT": "1"}
-    celery = [
-        str(SCRIPTS / "celery"),
-        "--app",
-        "leaves",
-        "worker",
-        "--pool",
-        "prefork",
-        "--concurrency",
-        "2",
-        "--loglevel",
-        "INFO",
-    ]
-    with Service(celery, tmp_path, env) as service:
-        service.wait_until_it_says("ready.")
-        run(tmp_path, env, "-c", "from leaves import hold; hold.delay()")
-        until(lambda: server.has("left"), "the task holds it", limit_s=LIMIT_S)
-    until(lambda: not server.has("left"), "it is released")
-
-
-@pytest.mark.parametrize("package", ["gevent", pytest.param("eventlet", marks=SEVERAL)])
-def test_greenlets(server: Server, env: dict[str, str], tmp_path: Path, package: str) -> None:
+def test_greenlets(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     write(tmp_path, "greenlets.py")
-    path = tmp_path / "greenlets.py"
-    if package == "eventlet":
-        code = path.read_text().replace(
-            "from gevent import monkey\n\nmonkey.patch_all()", "import eventlet\n\neventlet.monkey_patch()"
-        )
-        code = code.replace("import gevent\n", "").replace("gevent.sleep", "eventlet.sleep")
-        head, _, _ = code.partition("gevent.joinall")
-        path.write_text(
-            head + "for thread in [eventlet.spawn(work, number) for number in range(3)]:\n    thread.wait()\n"
-        )
     said = run(tmp_path, env, "-W", "ignore", "greenlets.py")
     assert sorted(said.splitlines()) == ["worked 0", "worked 1", "worked 2"]
     until(lambda: not server.has("job"), "it is released")
@@ -215,27 +155,3 @@ def test_pytest(env: dict[str, str], tmp_path: Path) -> None:
     others = [f"-pno:{plugin}" for plugin in ("valkey", "asyncio", "hypothesispytest", "anyio", "xdist", "timeout")]
     said = run(tmp_path, env | {"REDLOCK_URLS": "unix:///nowhere/at/all"}, "-m", "pytest", "-W", "error", *others)
     assert "4 passed" in said
-
-
-@SEVERAL
-def test_ctrl_c_ends_gunicorn_under_gevent(server: Server, env: dict[str, str], tmp_path: Path) -> None:
-    """Also while a request waits for a lock that nobody releases."""
-    write(tmp_path, "wsgi.py")
-    port = free_port()
-    gunicorn = [
-        str(SCRIPTS / "gunicorn"),
-        *command("gunicorn"),
-        "--bind",
-        f"127.0.0.1:{port}",
-        "--graceful-timeout",
-        "1",
-    ]
-    hold(server, "report")
-    with Service(gunicorn, tmp_path, env, port) as service, ThreadPoolExecutor(1) as pool:
-        service.wait_until_it_listens()
-        asked = pool.submit(service.ask, "/")
-        until(lambda: server.has("redlock:waiters:{report}"), "a request waits", limit_s=LIMIT_S)
-        service.process.send_signal(signal.SIGTERM)
-        service.process.wait(LIMIT_S)
-        with pytest.raises(OSError):  # noqa: PT011 - the connection ends, or there is no answer
-            asked.result(LIMIT_S)
