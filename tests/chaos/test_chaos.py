@@ -167,14 +167,14 @@ def test_a_run_in_which_all_was_well_is_good(run: Run) -> None:
 @pytest.mark.parametrize(
     ("said", "promise"),
     [
-        ('lock "a": fence 7 was given twice, to "x" at 1 s and to "y" at 2 s', "fences"),
-        ('lock "a": "x" got fence 7 at 1 s, and "y", who asked only after that, got the smaller fence 6', "fences"),
-        ('lock "a": two holders at once: "x" (fence 6) held it, and "y" (fence 7) held it', "exclusion"),
-        ('lock "a": too soon: "x" (fence 6) held it, which kept it until 2 s, and yet "y" (fence 7)', "exclusion"),
-        ('lock "a": told late: "x" (fence 6) held it, and heard of it 2s later', "told in time"),
-        ('lock "a": leaked: "node 1" had its key at 3 s', "keys gone"),
-        ('lock "a": stuck: "x" asked for acquire at 1 s, which had to come back by 2 s and did not', "calls come back"),
-        ('lock "a": stale write: "x" (fence 7) at 1 s wrote, and only then "y" (fence 6) at 2 s', "store"),
+        ('lock "a": one fence was given twice: acquire of "x" (fence 7) from 0 s to 1 s', "fences"),
+        ('lock "a": who asked later got the smaller fence: acquire of "x" (fence 7) from 0 s to 1 s', "fences"),
+        ('lock "a": two holders at once: acquire of "x" (fence 6) from 0 s to 1 s', "exclusion"),
+        ('lock "a": too soon: acquire of "x" (fence 6) from 0 s to 1 s', "exclusion"),
+        ('lock "a": told late: acquire of "x" (fence 6) from 0 s to 1 s', "told in time"),
+        ('lock "a": leaked: key of "node 1" from 3 s to 3 s', "keys gone"),
+        ('lock "a": stuck: acquire of "x" from 1 s to the end; it had to come back by 2 s', "calls come back"),
+        ('lock "a": stale write: write of "x" (fence 7) from 0 s to 1 s', "store"),
         ("the checker ended with 2", "history"),
     ],
 )

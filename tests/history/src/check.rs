@@ -14,7 +14,7 @@ use crate::report::{Report, Waits};
 use crate::reserve::too_soon;
 use crate::single::{is_first, singles};
 use crate::store::stores;
-use crate::violation::{Flaw, Violation, ended_ns};
+use crate::violation::{At, DUPLICATE, MALFORMED, NEVER_TOLD, NO_QUORUM, STUCK, TOLD_LATE, Violation, ended_ns};
 
 /// The rules that a history must obey, beside those that always apply: unique fences, a store that rejects stale ones,
 /// and keys that are gone in time.
@@ -125,7 +125,7 @@ fn counted(records: &[Record], calls: &[&Record]) -> Report {
 fn is_sound(record: &Record, violations: &mut Vec<Violation>) -> bool {
     let Record { kind, ok, .. } = *record;
     if record.return_ns.is_some_and(|return_ns| return_ns < record.invoke_ns) {
-        violations.push(Violation::Malformed { record: record.clone(), flaw: Flaw::Backwards });
+        violations.push(Violation::new(MALFORMED, [record], "it returned before it was invoked".to_owned()));
     }
     let may_be_open = match kind {
         Kind::Acquire | Kind::Extend | Kind::Release | Kind::Write => !ok,
@@ -139,19 +139,19 @@ fn is_sound(record: &Record, violations: &mut Vec<Violation>) -> bool {
     };
     let is_won = kind == Kind::Acquire && ok;
     let flaw = if record.return_ns.is_none() && !may_be_open {
-        Flaw::NotOver
+        "it has happened and is not over"
     } else if record.fence.is_none() && needs_fence {
-        Flaw::NoFence
+        "it has no fence"
     } else if record.count.is_none() && kind == Kind::Read {
-        Flaw::NoCount
+        "it has no count"
     } else if is_won && record.permits.is_some_and(|permits| record.slot.is_none_or(|slot| slot >= permits)) {
-        Flaw::OutsidePermits
+        "its slot is not below its permits"
     } else if is_won && record.term.is_some_and(|term| record.fence != Some(term)) {
-        Flaw::WrongTerm
+        "its term is not its fence"
     } else {
         return true;
     };
-    violations.push(Violation::Malformed { record: record.clone(), flaw });
+    violations.push(Violation::new(MALFORMED, [record], flaw.to_owned()));
     false
 }
 
@@ -165,7 +165,7 @@ fn unique(won: &[Won], violations: &mut Vec<Violation>) {
             let are_readers = one.shared && next.shared && first.shared;
             let before = if are_readers { first } else { one };
             if !are_readers || before.over_ns() < next.invoke_ns {
-                violations.push(Violation::Duplicate { first: before.clone(), second: next.clone() });
+                violations.push(Violation::new(DUPLICATE, [before, next], String::new()));
             }
         }
     }
@@ -174,11 +174,11 @@ fn unique(won: &[Won], violations: &mut Vec<Violation>) {
 fn told_late(holds: &[Held], periods: &Periods, slack_ns: u64, end_ns: u64, violations: &mut Vec<Violation>) {
     for hold in holds.iter().filter(|hold| is_first(hold.acquired)) {
         let limit_ns = periods.tell_by_ns(&hold.acquired.client, hold.valid_until_ns(), slack_ns);
-        match hold.ended() {
-            Some(ended) if ended_ns(ended) <= limit_ns => {}
-            Some(ended) if ended.kind == Kind::Lost => violations.push(Violation::ToldLate { hold: hold.report() }),
-            None if end_ns <= limit_ns => {}
-            _ => violations.push(Violation::NeverTold { hold: hold.report(), end_ns }),
+        let ended = hold.ended();
+        if ended.map_or(end_ns, ended_ns) > limit_ns {
+            let rule = if ended.is_some_and(|ended| ended.kind == Kind::Lost) { TOLD_LATE } else { NEVER_TOLD };
+            let note = format!("its loss had to be told by {}", At(limit_ns));
+            violations.push(Violation::new(rule, hold.records(), note));
         }
     }
 }
@@ -188,7 +188,8 @@ fn stuck(records: &[&Record], periods: &Periods, limit_ns: u64, end_ns: u64, vio
         if matches!(call.kind, Kind::Acquire | Kind::Extend | Kind::Release) {
             let deadline_ns = periods.come_back_by_ns(call, limit_ns);
             if call.over_ns().min(end_ns) > deadline_ns {
-                violations.push(Violation::Stuck { call: call.clone(), deadline_ns });
+                let note = format!("it had to come back by {}", At(deadline_ns));
+                violations.push(Violation::new(STUCK, [call], note));
             }
         }
     }
@@ -210,7 +211,8 @@ fn granted(records: &[&Record], won: &[Won], quorum: usize, violations: &mut Vec
         // Grants under different tokens belong to different attempts.
         let granted = grants[first..past].chunk_by(|one, next| one.token == next.token).map(nodes).max().unwrap_or(0);
         if granted < quorum {
-            violations.push(Violation::NoQuorum { acquired: won.record.clone(), granted });
+            let note = format!("it has the grants of {granted} nodes only");
+            violations.push(Violation::new(NO_QUORUM, [won.record], note));
         }
     }
 }

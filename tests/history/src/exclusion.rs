@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use crate::hold::Held;
 use crate::period::Periods;
 use crate::record::LockId;
-use crate::violation::Violation;
+use crate::violation::{OVERLAP, SUPERSEDED, Violation};
 
 /// The part of a hold that one call stands for: from the return of the acquire or of an extension to the return of the
 /// next one, or to the end of the hold.
@@ -66,8 +66,8 @@ pub(crate) fn exclusion(holds: &[Held], periods: &Periods, violations: &mut Vec<
                 if is_excused(asked_ns) {
                     excused.insert(pair);
                 } else if found.insert(pair) {
-                    let (first, second) = (holds[hold].report(), second.report());
-                    violations.push(Violation::Overlap { first, second });
+                    let both = [&holds[hold], second].into_iter().flat_map(Held::records);
+                    violations.push(Violation::new(OVERLAP, both, String::new()));
                 }
             } else if let Some(first) = newest_other.map(|newest| &holds[*newest])
                 && claim.start_ns == second.start_ns()
@@ -75,7 +75,8 @@ pub(crate) fn exclusion(holds: &[Held], periods: &Periods, violations: &mut Vec<
                 && second.acquired.invoke_ns <= first.start_ns()
                 && !is_excused(first.acquired.invoke_ns)
             {
-                violations.push(Violation::Superseded { first: first.report(), second: second.report() });
+                let both = [first, second].into_iter().flat_map(Held::records);
+                violations.push(Violation::new(SUPERSEDED, both, String::new()));
             }
             let own = usize::from(second.is_shared());
             going_on[own].push((claim.asked_ns, claim.end_ns, claim.hold));

@@ -1,7 +1,7 @@
 //! Acquisitions and what happened to them.
 
 use crate::record::{Kind, LockId, Record};
-use crate::violation::{Flaw, Hold, Violation, ended_ns};
+use crate::violation::{MALFORMED, REVIVED, Violation, ended_ns};
 
 /// A successful acquire and its fence.
 #[derive(Clone, Copy)]
@@ -84,12 +84,9 @@ impl<'a> Held<'a> {
         self.valid_until_ns().saturating_add(self.acquired.margin_ns.unwrap_or(0))
     }
 
-    pub(crate) fn report(&self) -> Box<Hold> {
-        Box::new(Hold {
-            acquired: self.acquired.clone(),
-            extended: self.furthest.cloned(),
-            ended: self.ended().cloned(),
-        })
+    /// The acquire, what moved its end furthest, and what ended it.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &'a Record> + use<'a> {
+        [Some(self.acquired), self.furthest, self.ended()].into_iter().flatten()
     }
 }
 
@@ -120,7 +117,7 @@ pub(crate) fn holds<'a>(
                 Kind::Extend if record.ok => holds[i].extensions.push(record),
                 _ => {}
             },
-            Err(flaw) => violations.push(Violation::Malformed { record: record.clone(), flaw }),
+            Err(flaw) => violations.push(Violation::new(MALFORMED, [record], flaw.to_owned())),
         }
     }
     for hold in &mut holds {
@@ -131,18 +128,18 @@ pub(crate) fn holds<'a>(
 
 /// The acquisition that a record is about: the latest one of its lock and fence that had returned by then, its own
 /// client's first. There is more than one only where a fence was given twice.
-fn find(won: &[Won], record: &Record, fence: u64) -> Result<usize, Flaw> {
+fn find(won: &[Won], record: &Record, fence: u64) -> Result<usize, &'static str> {
     let key = (record.lock(), fence);
     let first = won.partition_point(|won| (won.lock(), won.fence) < key);
     let past = won.partition_point(|won| (won.lock(), won.fence) <= key);
     if first == past {
-        return Err(Flaw::NeverAcquired);
+        return Err("nobody acquired this fence");
     }
     let since = if record.kind == Kind::Lost { record.over_ns() } else { record.invoke_ns };
     let returned = first + won[first..past].partition_point(|won| won.record.over_ns() <= since);
     if returned == first {
         // Another thread may record a loss before the acquire is recorded.
-        return if record.kind == Kind::Lost { Ok(first) } else { Err(Flaw::BeforeAcquired) };
+        return if record.kind == Kind::Lost { Ok(first) } else { Err("it was invoked before the lock was acquired") };
     }
     Ok((first..returned).rev().find(|&i| won[i].record.client == record.client).unwrap_or(returned - 1))
 }
@@ -154,7 +151,7 @@ fn extend(hold: &mut Held, slack_ns: Option<u64>, violations: &mut Vec<Violation
     for extension in std::mem::take(&mut hold.extensions) {
         let expired_ns = slack_ns.map_or(u64::MAX, |slack_ns| hold.valid_until_ns().saturating_add(slack_ns));
         if extension.invoke_ns > over_ns.min(expired_ns) {
-            violations.push(Violation::Revived { hold: hold.report(), extended: extension.clone() });
+            violations.push(Violation::new(REVIVED, hold.records().chain([extension]), String::new()));
             continue;
         }
         if extension.valid_until_ns.unwrap_or(u64::MAX) > hold.valid_until_ns() {

@@ -3,7 +3,7 @@
 use crate::hold::Held;
 use crate::period::Periods;
 use crate::record::{Kind, LockId, Record};
-use crate::violation::Violation;
+use crate::violation::{At, IDLE, Violation};
 
 /// A time in which no client had a lock.
 struct Gap<'a> {
@@ -34,7 +34,8 @@ pub(crate) fn idle(
             names.fold(first, |all, one| both(&all, &one)).into_iter().find(is_late)
         };
         if let Some((since_ns, until_ns)) = late {
-            violations.push(Violation::Idle { call: call.clone(), since_ns, until_ns });
+            let note = format!("nobody had it from {} until {}", At(since_ns), At(until_ns));
+            violations.push(Violation::new(IDLE, [call], note));
         }
     }
 }

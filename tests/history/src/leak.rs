@@ -3,7 +3,7 @@
 use crate::hold::Held;
 use crate::period::Periods;
 use crate::record::{Kind, LockId, Record};
-use crate::violation::Violation;
+use crate::violation::{LEAKED, Violation};
 
 /// An acquire whose keys may be on a node for some time.
 struct Owner<'a> {
@@ -41,7 +41,8 @@ pub(crate) fn leaks(
                 let fence = key.fence.unwrap_or(0);
                 let hold = holds.partition_point(|hold| (hold.lock(), hold.fence) < (key.lock(), fence));
                 let hold = holds.get(hold).filter(|hold| (hold.lock(), Some(hold.fence)) == (key.lock(), key.fence));
-                violations.push(Violation::Leaked { key: (*key).clone(), hold: hold.map(Held::report) });
+                let known = hold.into_iter().flat_map(Held::records);
+                violations.push(Violation::new(LEAKED, [*key].into_iter().chain(known), String::new()));
             }
         }
     }

@@ -74,6 +74,6 @@ mod store;
 mod violation;
 
 pub use check::{Rules, check};
-pub use record::{History, Kind, ReadError, Reason, Record};
+pub use record::{Kind, Reason, Record, read};
 pub use report::{Report, Waits};
-pub use violation::{Flaw, Hold, Violation};
+pub use violation::*;

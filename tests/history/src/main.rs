@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use redlock_history::{History, Rules};
+use redlock_history::{Rules, check, read};
 
 /// Judge a recorded history of lock calls, read as JSON lines from standard input.
 #[derive(Parser)]
@@ -48,14 +48,14 @@ fn main() -> ExitCode {
         idle: options.idle_ms.map(Duration::from_millis),
         quorum: options.quorum,
     };
-    let history = match History::read(io::stdin().lock()) {
-        Ok(history) => history,
+    let records = match read(io::stdin().lock()) {
+        Ok(records) => records,
         Err(error) => return refuse(&error.to_string()),
     };
-    if history.records().is_empty() {
+    if records.is_empty() {
         return refuse("no record on standard input: an empty history proves nothing");
     }
-    let report = history.check(&rules);
+    let report = check(&records, &rules);
     let mut output = io::stdout().lock();
     let printed = writeln!(output, "{report}")
         .and_then(|()| report.violations.iter().try_for_each(|violation| writeln!(output, "{violation}")));

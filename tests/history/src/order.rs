@@ -3,7 +3,7 @@
 use crate::hold::Held;
 use crate::period::Periods;
 use crate::record::{Kind, Record};
-use crate::violation::Violation;
+use crate::violation::{BRIDGED, OUT_OF_ORDER, Violation};
 
 /// When a record began and ended, for the order in question; `None` if it is not part of it.
 pub(crate) type Span = fn(&Record) -> Option<(u64, u64)>;
@@ -60,11 +60,8 @@ pub(crate) fn order(holds: &[Held], periods: &Periods, violations: &mut Vec<Viol
                 earlier.fence > later.fence && !periods.are_divided(later.lock(), earlier.over_ns(), later.invoke_ns)
             };
             if let Some(earlier) = earlier.filter(is_wrong) {
-                let (earlier, later) = (earlier.clone(), later.clone());
-                violations.push(match later.kind {
-                    Kind::Extend => Violation::Bridged { newer: earlier, extended: later },
-                    _ => Violation::OutOfOrder { earlier, later },
-                });
+                let rule = if later.kind == Kind::Extend { BRIDGED } else { OUT_OF_ORDER };
+                violations.push(Violation::new(rule, [earlier, later], String::new()));
             }
         }
     }

@@ -1,18 +1,16 @@
-//! The records of clients, and a collection of them.
+//! The records of clients.
 
 use std::fmt;
 use std::io::{self, BufRead};
 
 use serde::{Deserialize, Serialize};
 
-use crate::check::{Rules, check};
-use crate::report::Report;
-
 /// What a [`Record`] is about: a call of a client, something seen on a node, or a time of trouble.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A lock was asked for; `ok` says whether it was won.
+    #[default]
     Acquire,
     /// A held lock was extended, by the holder or by renewal.
     Extend,
@@ -62,20 +60,7 @@ impl Kind {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Acquire => "acquire",
-            Self::Extend => "extend",
-            Self::Release => "release",
-            Self::Lost => "lost",
-            Self::Write => "write",
-            Self::Read => "read",
-            Self::Key => "key",
-            Self::Granted => "granted",
-            Self::Lapse => "lapse",
-            Self::Divided => "divided",
-            Self::Outage => "outage",
-            Self::Stopped => "stopped",
-        })
+        f.write_str(&format!("{self:?}").to_lowercase())
     }
 }
 
@@ -84,7 +69,7 @@ impl fmt::Display for Kind {
 /// All times are nanoseconds of one clock that every client of the history shares: `CLOCK_MONOTONIC` or
 /// `CLOCK_BOOTTIME` for processes of one machine, virtual time in a simulation. `invoke_ns` is read before the call
 /// and `return_ns` after it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
     /// The name of the lock. It comes first so that records sort by name, by slot and then by time. For a lock of several
@@ -172,23 +157,12 @@ impl Record {
     pub fn new(client: &str, kind: Kind, name: &str, (invoke_ns, return_ns): (u64, u64)) -> Self {
         Self {
             name: name.to_owned(),
-            slot: None,
             invoke_ns,
             return_ns: Some(return_ns),
             client: client.to_owned(),
             kind,
             ok: true,
-            fence: None,
-            valid_until_ns: None,
-            count: None,
-            token: None,
-            names: Vec::new(),
-            permits: None,
-            least_until_ns: None,
-            margin_ns: None,
-            reason: None,
-            term: None,
-            shared: false,
+            ..Self::default()
         }
     }
 
@@ -223,79 +197,15 @@ impl Record {
     }
 }
 
-/// Records collected in any order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct History {
-    records: Vec<Record>,
-}
-
-impl History {
-    /// An empty history.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds one record.
-    pub fn push(&mut self, record: Record) {
-        self.records.push(record);
-    }
-
-    /// The collected records, in the order in which they were added.
-    #[must_use]
-    pub fn records(&self) -> &[Record] {
-        &self.records
-    }
-
-    /// [`check`]s what was collected.
-    #[must_use]
-    pub fn check(&self, rules: &Rules) -> Report {
-        check(&self.records, rules)
-    }
-
-    /// Reads JSON lines, one record each. Empty lines are skipped; any other line that is not a record is an error.
-    pub fn read(input: impl BufRead) -> Result<Self, ReadError> {
-        let mut history = Self::new();
-        for (i, line) in input.lines().enumerate() {
-            let at = |cause| ReadError { line: i + 1, cause };
-            let line = line.map_err(at)?;
-            if !line.trim().is_empty() {
-                history.push(serde_json::from_str(&line).map_err(|cause| at(cause.into()))?);
-            }
+/// Reads JSON lines, one record each. Empty lines are skipped; any other line that is not a record is an error.
+pub fn read(input: impl BufRead) -> io::Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for (i, line) in input.lines().enumerate() {
+        let line = line?;
+        if !line.trim().is_empty() {
+            let record = serde_json::from_str(&line);
+            records.push(record.map_err(|cause| io::Error::other(format!("line {}: {cause}", i + 1)))?);
         }
-        Ok(history)
     }
-}
-
-impl Extend<Record> for History {
-    fn extend<I: IntoIterator<Item = Record>>(&mut self, records: I) {
-        self.records.extend(records);
-    }
-}
-
-impl FromIterator<Record> for History {
-    fn from_iter<I: IntoIterator<Item = Record>>(records: I) -> Self {
-        Self { records: records.into_iter().collect() }
-    }
-}
-
-/// A line that is not a record.
-#[derive(Debug)]
-pub struct ReadError {
-    /// The number of the line, counted from 1.
-    pub line: usize,
-    /// The reason.
-    pub cause: io::Error,
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.cause)
-    }
-}
-
-impl std::error::Error for ReadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
-    }
+    Ok(records)
 }

@@ -3,7 +3,7 @@
 use crate::hold::Held;
 use crate::period::Periods;
 use crate::record::{Kind, Record};
-use crate::violation::Violation;
+use crate::violation::{At, TOO_SOON, Violation};
 
 /// Until when no other client may get the lock that was held, if that is later than the end of the hold.
 ///
@@ -54,7 +54,8 @@ pub(crate) fn too_soon(holds: &[Held], periods: &Periods, violations: &mut Vec<V
                 !std::ptr::eq(first, **second) && excludes(second) && is_after(second) && !is_excused(second)
             });
             if let Some(second) = others.next() {
-                violations.push(Violation::TooSoon { first: first.report(), second: second.report(), reserved_ns });
+                let note = format!("it was kept from others until {}", At(reserved_ns));
+                violations.push(Violation::new(TOO_SOON, first.records().chain(second.records()), note));
             }
         }
     }

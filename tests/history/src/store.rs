@@ -9,7 +9,7 @@ use std::ops::Bound::{Excluded, Included};
 
 use crate::order::{Span, TIME, largest_before};
 use crate::record::{Kind, Record};
-use crate::violation::Violation;
+use crate::violation::{COUNTED_TWICE, MISCOUNTED, REFUSED, STALE_WRITE, Violation};
 
 /// The accesses to one store.
 struct Store<'a> {
@@ -58,7 +58,7 @@ impl Store<'_> {
                 .max_by_key(|earlier| earlier.fence)
                 .filter(|earlier| earlier.fence > later.fence)
             {
-                violations.push(Violation::StaleWrite { earlier: earlier.clone(), later: (*later).clone() });
+                violations.push(Violation::new(STALE_WRITE, [earlier, later], String::new()));
             }
         }
     }
@@ -92,7 +92,7 @@ impl Store<'_> {
             };
             let by_reading = !write.shared && is_between(&read, smallest_written[invoked]);
             if !by_reading && !is_between(&written, smallest[invoked]) {
-                violations.push(Violation::Refused { write: write.clone() });
+                violations.push(Violation::new(REFUSED, [write], String::new()));
             }
         }
     }
@@ -112,9 +112,10 @@ impl Store<'_> {
             let least = before + u64::from(is_accepted(record));
             let most = self.possible.partition_point(|write| write.invoke_ns <= record.over_ns()) as u64;
             if let Some(first) = write.filter(|first| is_accepted(record) && first.count == record.count) {
-                violations.push(Violation::CountedTwice { first: first.clone(), second: record.clone() });
+                violations.push(Violation::new(COUNTED_TWICE, [first, record], String::new()));
             } else if !(least..=most).contains(&count) {
-                violations.push(Violation::Miscounted { record: record.clone(), least, most });
+                let note = format!("there were {least} to {most} writes");
+                violations.push(Violation::new(MISCOUNTED, [record], note));
             }
             if is_accepted(record) {
                 write = Some(record);

@@ -41,75 +41,27 @@ fn a_bad_history_exits_1_with_a_line_for_each_violation() {
 
 #[test]
 fn options_are_rules() {
-    let overlap = format!("{ACQUIRE}\n{OVERLAP}");
-    assert_eq!(run(&["--no-exclusion"], &overlap).status.code(), Some(0));
-    let silence = format!("{ACQUIRE}\n{DENIED}");
-    assert_eq!(run(&["--told-late-ms", "8"], &silence).status.code(), Some(0));
-    let (code, output, _) = said(&run(&["--told-late-ms", "7"], &silence));
-    assert_eq!(code, Some(1));
-    assert!(output.contains("never told"), "{output}");
-    let disorder = format!("{}\n{ACQUIRE}", OVERLAP.replace("\"return_ns\":20", "\"return_ns\":5"));
-    let disorder = disorder.replace("\"return_ns\":10", "\"return_ns\":2000000").replace(
-        "\"kind\":\"acquire\",\"invoke_ns\":0,\"return_ns\":2000000",
-        "\"kind\":\"acquire\",\"invoke_ns\":1500000,\"return_ns\":2000000",
-    );
-    assert_eq!(run(&[], &disorder).status.code(), Some(1));
-    assert_eq!(run(&["--no-order"], &disorder).status.code(), Some(0));
-}
-
-#[test]
-fn options_are_rules_about_what_else_was_seen() {
     let call = |values: &str| format!("{{\"client\":\"a\",\"name\":\"foo\",\"ok\":true,{values}}}");
     let released = call(r#""kind":"release","invoke_ns":20,"return_ns":30,"fence":1"#);
+    let later = call(r#""kind":"acquire","invoke_ns":25,"return_ns":30,"fence":0,"valid_until_ns":30"#);
     let key = call(r#""kind":"key","invoke_ns":2000030,"return_ns":2000030,"fence":1"#);
-    let leak = format!("{ACQUIRE}\n{released}\n{key}");
-    assert_eq!(run(&["--settle-ms", "2"], &leak).status.code(), Some(0));
-    let (code, output, _) = said(&run(&["--settle-ms", "1"], &leak));
-    assert_eq!(code, Some(1));
-    assert!(output.contains("leaked"), "{output}");
-
-    let waits = DENIED.replace("\"return_ns\":9000000", "\"return_ns\":null");
-    let hang = format!("{ACQUIRE}\n{waits}\n{key}");
-    assert_eq!(run(&["--limit-ms", "3", "--settle-ms", "2"], &hang).status.code(), Some(0));
-    let (code, output, _) = said(&run(&["--limit-ms", "1", "--settle-ms", "2"], &hang));
-    assert_eq!(code, Some(1));
-    assert!(output.contains("stuck"), "{output}");
-
-    let idle = format!("{ACQUIRE}\n{released}\n{DENIED}");
-    assert_eq!(run(&["--idle-ms", "9"], &idle).status.code(), Some(0));
-    let (code, output, _) = said(&run(&["--idle-ms", "8"], &idle));
-    assert_eq!(code, Some(1));
-    assert!(output.contains("idle"), "{output}");
-
     let granted = call(r#""kind":"granted","invoke_ns":5,"return_ns":5,"fence":1,"token":"5f""#);
-    let grants = format!("{ACQUIRE}\n{released}\n{granted}");
-    assert_eq!(run(&["--quorum", "1"], &grants).status.code(), Some(0));
-    let (code, output, _) = said(&run(&["--quorum", "2"], &grants));
-    assert_eq!(code, Some(1));
-    assert!(output.contains("the grants of 1 nodes"), "{output}");
-}
-
-#[test]
-fn every_kind_is_read_and_judged() {
-    let line = |kind: &str, more: &str| {
-        format!(r#"{{"client":"a","name":"foo","kind":"{kind}","invoke_ns":40,"return_ns":50,"ok":true,{more}}}"#)
-    };
-    let lines = [
-        ACQUIRE.to_owned(),
-        line("extend", r#""fence":1,"valid_until_ns":2000000"#),
-        line("write", r#""fence":1,"count":1"#),
-        line("read", r#""count":1"#),
-        line("granted", r#""fence":1,"token":null"#),
-        line("key", r#""fence":1,"count":null"#),
-        line("lapse", r#""fence":null"#),
-        line("outage", r#""fence":null"#),
-        line("stopped", r#""fence":null"#),
-        line("release", r#""fence":1,"valid_until_ns":null"#),
-        line("lost", r#""fence":1"#),
-    ];
-    let (code, output, error) = said(&run(&["--told-late-ms", "0", "--limit-ms", "1"], &lines.join("\n")));
-    assert_eq!((code, error.as_str()), (Some(0), ""), "{output}");
-    assert!(output.starts_with("11 records, 1 clients, 1 name: 1 acquisitions"), "{output}");
+    let waits = DENIED.replace("\"return_ns\":9000000", "\"return_ns\":null");
+    for (records, good, bad, says) in [
+        ([ACQUIRE, OVERLAP, ""], "--no-exclusion", "", "two holders at once"),
+        ([ACQUIRE, &released, &later], "--no-order", "", "the smaller fence"),
+        ([ACQUIRE, DENIED, ""], "--told-late-ms 8", "--told-late-ms 7", "never told"),
+        ([ACQUIRE, &released, &key], "--settle-ms 2", "--settle-ms 1", "leaked"),
+        ([ACQUIRE, &waits, &key], "--settle-ms 2 --limit-ms 3", "--settle-ms 2 --limit-ms 1", "stuck"),
+        ([ACQUIRE, &released, DENIED], "--idle-ms 9", "--idle-ms 8", "idle"),
+        ([ACQUIRE, &released, &granted], "--quorum 1", "--quorum 2", "the grants of 1 nodes only"),
+    ] {
+        let judged = |options: &str| said(&run(&options.split_whitespace().collect::<Vec<_>>(), &records.join("\n")));
+        assert_eq!(judged(good).0, Some(0), "{good}");
+        let (code, output, _) = judged(bad);
+        assert_eq!(code, Some(1), "{bad}");
+        assert!(output.contains(says), "{output}");
+    }
 }
 
 #[test]

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use redlock::LostReason;
 use redlock::testing::simulation::World;
-use redlock_history::{History, Kind, Reason, Record};
+use redlock_history::{Kind, Reason, Record};
 
 use crate::shape::Shape;
 
 /// What all tasks of a run write to.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
-    pub(crate) history: History,
+    pub(crate) history: Vec<Record>,
     /// Locks of the older SETNX protocol: what is said of fences means nothing there.
-    pub(crate) older: History,
+    pub(crate) older: Vec<Record>,
     /// What was wrong with the calls themselves.
     pub(crate) flaws: Vec<String>,
     /// What every task is doing, for a run that does not end.

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use redlock::ErrorKind;
 use redlock::testing::simulation::{Network, Shards, World};
-use redlock_history::{Kind, Record, Report, Rules, Violation};
+use redlock_history::{
+    BRIDGED, COUNTED_TWICE, DUPLICATE, Kind, OUT_OF_ORDER, Record, Report, Rules, SUPERSEDED, Violation, check,
+};
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
@@ -348,7 +350,7 @@ impl<'a> Stage<'a> {
     fn judge(self) -> Outcome {
         let book = std::mem::take(&mut *self.book.open());
         let rules = self.rules();
-        let report = book.history.check(&rules);
+        let report = check(&book.history, &rules);
         let older = Rules {
             exclusion: self.plan.excludes_older(),
             told_late: None,
@@ -357,7 +359,7 @@ impl<'a> Stage<'a> {
             quorum: None,
             ..rules
         };
-        let older = book.older.check(&older);
+        let older = check(&book.older, &older);
         let remembers_after = self.plan.forgets().then(|| nanos(self.plan.remembers_after(self.world.now())));
         let mut violations: Vec<Violation> =
             report.violations.iter().filter(|violation| counts(violation, remembers_after)).cloned().collect();
@@ -420,12 +422,11 @@ impl<'a> Stage<'a> {
 /// Whether a violation is one where nodes forget: fences may come again, or fall, until some time has passed.
 fn counts(violation: &Violation, remembers_after: Option<u64>) -> bool {
     let Some(after_ns) = remembers_after else { return true };
-    match violation {
-        Violation::Duplicate { first: earlier, second: later } | Violation::OutOfOrder { earlier, later } => {
+    match (violation.rule, &violation.records[..]) {
+        (DUPLICATE | OUT_OF_ORDER, [earlier, later]) => {
             earlier.return_ns.is_some_and(|returned_ns| later.invoke_ns > returned_ns.saturating_add(after_ns))
         }
-        Violation::Bridged { .. } | Violation::Superseded { .. } | Violation::CountedTwice { .. } => false,
-        _ => true,
+        (rule, _) => ![BRIDGED, SUPERSEDED, COUNTED_TWICE].contains(&rule),
     }
 }
 

@@ -2,7 +2,7 @@
 //! stories of their own, in `plants.rs`. Faults of the engine are patches, in `tests/mutants`.
 
 use redlock::testing::simulation::{Fault, plant};
-use redlock_history::Violation;
+use redlock_history::{BRIDGED, DUPLICATE, LEAKED, NO_QUORUM, OUT_OF_ORDER, OVERLAP};
 use redlock_simulation::run;
 
 /// How many seeds look for a fault.
@@ -33,54 +33,27 @@ const TOLD: [Fault; 15] = [
 const OF_EACH_KIND: [(Fault, u64); 4] =
     [(Fault::FenceForgotten, 2), (Fault::AcquireTakes, 0), (Fault::ExtendCreates, 130), (Fault::LeaveLengthens, 3)];
 
-/// Whether a violation is what a fault has to show as.
-type Shows = fn(&Violation) -> bool;
-
 /// What a server notices of a key that was left for its least time.
 const LENGTHENED: &str = "was left for its least time, and is kept for longer";
 
-/// Fences come twice, fall, or are no quorum's.
-fn shows_fences(violation: &Violation) -> bool {
-    matches!(violation, Violation::Duplicate { .. } | Violation::OutOfOrder { .. } | Violation::NoQuorum { .. })
-}
-
-/// Two have one lock.
-fn shows_overlap(violation: &Violation) -> bool {
-    matches!(violation, Violation::Overlap { .. })
-}
-
-/// A key is left.
-fn shows_leak(violation: &Violation) -> bool {
-    matches!(violation, Violation::Leaked { .. })
-}
-
-/// A lock is extended that another one has had meanwhile.
-fn shows_bridged(violation: &Violation) -> bool {
-    matches!(violation, Violation::Bridged { .. })
-}
-
-/// No call of the history shows it.
-fn shows_nothing(_: &Violation) -> bool {
-    false
-}
-
-/// What each fault shows as.
-fn shows(fault: Fault) -> Shows {
+/// Which rules each fault breaks: fences that come twice, fall, or are no quorum's; a lock that is extended after another one
+/// has had it; a key that is left; two that have one lock. No call of the history shows the other faults.
+fn shows(fault: Fault) -> &'static [&'static str] {
     match fault {
         Fault::FenceForgotten
         | Fault::FloorOfFirst
         | Fault::ConfirmFirst
         | Fault::ReaderForgotten
-        | Fault::JoinsWithCurrent => shows_fences,
-        Fault::ExtendAny => shows_bridged,
-        Fault::ExtendCreates | Fault::ReleaseFirst => shows_leak,
+        | Fault::JoinsWithCurrent => &[DUPLICATE, OUT_OF_ORDER, NO_QUORUM],
+        Fault::ExtendAny => &[BRIDGED],
+        Fault::ExtendCreates | Fault::ReleaseFirst => &[LEAKED],
         Fault::AcquireTakes
         | Fault::ReleaseBlindly
         | Fault::SetnxTakes
         | Fault::TakesFree
         | Fault::EndOfLast
-        | Fault::ReleaseForAll => shows_overlap,
-        _ => shows_nothing,
+        | Fault::ReleaseForAll => &[OVERLAP],
+        _ => &[],
     }
 }
 
@@ -93,7 +66,8 @@ fn found(fault: Fault, from: u64) -> Option<u64> {
             Fault::LeaveForgotten | Fault::LeaveLengthens => flaw.ends_with(LENGTHENED),
             _ => false,
         };
-        outcome.violations.iter().any(shows(fault)) || outcome.flaws.iter().any(is_flaw)
+        outcome.violations.iter().any(|violation| shows(fault).contains(&violation.rule))
+            || outcome.flaws.iter().any(is_flaw)
     });
     plant(None);
     seed

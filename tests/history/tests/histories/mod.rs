@@ -1,5 +1,9 @@
 //! Histories made by hand: good ones pass, and each bad one is caught for its own reason and for no other. Beside each
 //! bad one stands a good one that differs by one nanosecond, or by as little as its rule knows.
+//!
+//! A history is a text, `a acquire 0-10 #1 <100; a release 30-40 #1`: who did what from when to when, under which fence, and
+//! until when it is valid then. A call with one time takes none, and one whose second time is missing has not come back.
+//! What else there is of a record follows by its name.
 
 mod calls;
 mod nodes;
@@ -9,14 +13,15 @@ mod trouble;
 
 use std::time::Duration;
 
-use redlock_history::{Flaw, History, Kind, Record, Report, Rules, Violation};
-
-const SLACK: Duration = Duration::from_nanos(10);
+use redlock_history::{
+    BRIDGED, DUPLICATE, MALFORMED, OUT_OF_ORDER, OVERLAP, REVIVED, Record, Report, Rules, TOLD_LATE, check,
+};
+use serde_json::{Map, Value, json};
 
 /// Every rule at once that needs nothing recorded beside the calls; losses may be told up to 10 ns late.
 const STRICT: Rules = Rules {
     exclusion: true,
-    told_late: Some(SLACK),
+    told_late: Some(Duration::from_nanos(10)),
     order: true,
     settle: Duration::ZERO,
     limit: Some(Duration::from_nanos(200)),
@@ -24,71 +29,84 @@ const STRICT: Rules = Rules {
     quorum: None,
 };
 
-fn record(client: &str, kind: Kind, times: (u64, u64), fence: u64, valid_until_ns: Option<u64>) -> Record {
-    Record { fence: Some(fence), valid_until_ns, ..Record::new(client, kind, "foo", times) }
+/// Losses are not recorded.
+const UNTOLD: Rules = Rules { told_late: None, ..STRICT };
+
+/// Two may hold the lock.
+const LAX: Rules = Rules { exclusion: false, ..STRICT };
+
+fn record(text: &str) -> Record {
+    let mut words = text.split_whitespace();
+    let mut next = || words.next().expect("who, what and when");
+    let (client, kind, times) = (next(), next(), next());
+    let (invoked, returned) = times.split_once('-').unwrap_or((times, times));
+    let number = |text: &str| text.parse::<u64>().ok();
+    let mut fields = Map::from_iter([
+        ("client".to_owned(), json!(client)),
+        ("kind".to_owned(), json!(kind)),
+        ("name".to_owned(), json!(if kind == "stopped" { "" } else { "foo" })),
+        ("invoke_ns".to_owned(), json!(number(invoked))),
+        ("return_ns".to_owned(), json!(number(returned))),
+        ("ok".to_owned(), json!(true)),
+    ]);
+    for word in words {
+        let (field, value) = match (word.strip_prefix('#'), word.strip_prefix('<')) {
+            (Some(fence), _) => ("fence", json!(number(fence))),
+            (_, Some(until)) => ("valid_until_ns", json!(number(until))),
+            _ => match word.split_once('=') {
+                Some(("names", names)) => ("names", json!(names.split('+').collect::<Vec<_>>())),
+                Some((field, value)) => (field, number(value).map_or(json!(value), Value::from)),
+                None if word == "failed" => ("ok", json!(false)),
+                None => (word, json!(true)),
+            },
+        };
+        fields.insert(field.to_owned(), value);
+    }
+    serde_json::from_value(Value::Object(fields)).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-fn acquire(client: &str, times: (u64, u64), fence: u64, valid_until: u64) -> Record {
-    record(client, Kind::Acquire, times, fence, Some(valid_until))
+fn records(history: &str) -> Vec<Record> {
+    history.split(';').filter(|text| !text.trim().is_empty()).map(record).collect()
 }
 
-fn extend(client: &str, times: (u64, u64), fence: u64, valid_until: u64) -> Record {
-    record(client, Kind::Extend, times, fence, Some(valid_until))
+/// What is demanded of histories.
+trait Judges {
+    fn judge(&self, history: &str) -> Report;
+
+    #[track_caller]
+    fn good(&self, history: &str) -> Report {
+        let report = self.judge(history);
+        assert!(report.is_ok(), "{history}: {:#?}", report.violations);
+        report
+    }
+
+    /// One violation, in whose sentence this comes.
+    #[track_caller]
+    fn bad(&self, history: &str, shows: &str) {
+        let violations = self.judge(history).violations;
+        let [violation] = &violations[..] else { panic!("{history}: {violations:#?}") };
+        assert!(violation.to_string().contains(shows), "{history}: {violation}");
+    }
+
+    /// A history is good with each of the first texts in place of its `@`, and with each of the others it shows this. The
+    /// texts of a list are apart by `|`.
+    #[track_caller]
+    fn edge(&self, history: &str, good: &str, bad: &str, shows: &str) {
+        for good in good.split('|') {
+            self.good(&history.replace('@', good));
+        }
+        for bad in bad.split('|') {
+            self.bad(&history.replace('@', bad), shows);
+        }
+    }
 }
 
-fn release(client: &str, times: (u64, u64), fence: u64) -> Record {
-    record(client, Kind::Release, times, fence, None)
-}
-
-fn lost(client: &str, at: u64, fence: u64) -> Record {
-    record(client, Kind::Lost, (at, at), fence, None)
-}
-
-fn denied(client: &str, times: (u64, u64)) -> Record {
-    Record { ok: false, fence: None, ..acquire(client, times, 0, 0) }
-}
-
-/// Makes a record one of a failed call.
-fn failed(record: Record) -> Record {
-    Record { ok: false, ..record }
-}
-
-fn named(name: &str, record: Record) -> Record {
-    Record { name: name.to_owned(), ..record }
-}
-
-fn judge(records: impl IntoIterator<Item = Record>, rules: &Rules) -> Report {
-    let history: History = records.into_iter().collect();
-    let report = history.check(rules);
-    let reversed: History = history.records().iter().rev().cloned().collect();
-    assert_eq!(reversed.check(rules), report, "the order of the records changed the verdict");
-    report
-}
-
-#[track_caller]
-fn good(rules: &Rules, records: impl IntoIterator<Item = Record>) -> Report {
-    let report = judge(records, rules);
-    assert!(report.is_ok(), "{:#?}", report.violations);
-    report
-}
-
-/// The one violation of a bad history.
-#[track_caller]
-fn one(records: impl IntoIterator<Item = Record>, rules: &Rules) -> Violation {
-    let mut violations = judge(records, rules).violations;
-    assert_eq!(violations.len(), 1, "{violations:#?}");
-    violations.remove(0)
-}
-
-#[track_caller]
-fn bad(records: impl IntoIterator<Item = Record>) -> Violation {
-    one(records, &STRICT)
-}
-
-#[track_caller]
-fn flaw(records: impl IntoIterator<Item = Record>) -> Flaw {
-    match bad(records) {
-        Violation::Malformed { flaw, .. } => flaw,
-        other => panic!("{other}"),
+impl Judges for Rules {
+    fn judge(&self, history: &str) -> Report {
+        let mut records = records(history);
+        let report = check(&records, self);
+        records.reverse();
+        assert_eq!(check(&records, self), report, "the order of the records changed the verdict");
+        report
     }
 }

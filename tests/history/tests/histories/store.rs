@@ -1,167 +1,82 @@
 //! What the lock protects: stale writes, rejections, counts.
 
-use redlock_history::{Flaw, Kind, Record, Violation};
-
 use super::*;
 
-/// Fences 1 to 5, acquired and released by five clients before any write.
-fn fences() -> impl Iterator<Item = Record> {
-    (1..=5).flat_map(|fence| {
-        let (client, at) = (fence.to_string(), fence * 10);
-        [acquire(&client, (at, at + 1), fence, at + 9), release(&client, (at + 2, at + 3), fence)]
-    })
-}
-
-fn after_fences(writes: impl IntoIterator<Item = Record>) -> Vec<Record> {
-    fences().chain(writes).collect()
-}
-
-fn write(times: (u64, u64), fence: u64) -> Record {
-    record(&fence.to_string(), Kind::Write, times, fence, None)
-}
-
-fn counted(record: Record, count: u64) -> Record {
-    Record { count: Some(count), ..record }
-}
-
-fn refused(times: (u64, u64), fence: u64) -> Record {
-    failed(write(times, fence))
-}
-
-/// A write that never came back.
-fn unknown(at: u64, fence: u64) -> Record {
-    Record { return_ns: None, ..refused((at, at), fence) }
-}
-
-fn read(times: (u64, u64), count: u64) -> Record {
-    counted(Record { fence: None, ..record("reader", Kind::Read, times, 0, None) }, count)
+/// Fences 1 to 5, acquired and released by five clients before these accesses.
+fn after_fences(accesses: &str) -> String {
+    let fences = (1..=5).map(|fence| {
+        let at = fence * 10;
+        format!("{fence} acquire {at}-{} #{fence} <{}; {fence} release {} #{fence};", at + 1, at + 9, at + 2)
+    });
+    fences.collect::<String>() + accesses
 }
 
 #[test]
 fn a_store_that_keeps_order_is_good_and_counted() {
-    let report = good(
-        &STRICT,
-        after_fences([
-            counted(write((100, 110), 1), 1),
-            counted(write((120, 130), 3), 2),
-            refused((140, 150), 2),
-            // The same holder again.
-            counted(write((160, 170), 3), 3),
-            read((180, 190), 3),
-        ]),
-    );
+    let same_again = "c write 160-170 #3 count=3; r read 180-190 count=3";
+    let writes =
+        format!("a write 100-110 #1 count=1; c write 120-130 #3 count=2; b write 140-150 #2 failed; {same_again}");
+    let report = STRICT.good(&after_fences(&writes));
     assert_eq!(report.writes, 3);
     assert!(report.to_string().contains("3 writes"), "{report}");
-}
-
-#[test]
-fn names_have_stores_of_their_own() {
-    let other = after_fences([counted(write((120, 130), 1), 1)]).into_iter().map(|record| named("bar", record));
-    good(&STRICT, after_fences([counted(write((100, 110), 5), 1)]).into_iter().chain(other));
+    // Names have stores of their own.
+    let other = after_fences("a write 120-130 #1 count=1").replace(';', " name=bar;") + " name=bar;";
+    STRICT.good(&(other + &after_fences("e write 100-110 #5 count=1")));
 }
 
 #[test]
 fn a_stale_write_is_caught() {
-    let stale = |at| after_fences([write((100, 110), 2), write((at, 130), 1)]);
-    let violation = bad(stale(111));
-    let Violation::StaleWrite { earlier, later } = &violation else { panic!("{violation}") };
-    assert_eq!((earlier.fence, later.fence), (Some(2), Some(1)));
-    assert!(violation.to_string().contains("stale write"), "{violation}");
-    // They overlap in time, and the stale one may have come first.
-    good(&STRICT, stale(110));
-}
-
-#[test]
-fn the_count_tells_which_of_two_overlapping_writes_was_first() {
-    let overlapping = |one, two| after_fences([counted(write((100, 130), 2), one), counted(write((100, 130), 1), two)]);
-    let violation = bad(overlapping(1, 2));
-    let Violation::StaleWrite { earlier, later } = &violation else { panic!("{violation}") };
-    assert_eq!((earlier.count, later.count), (Some(1), Some(2)));
-    good(&STRICT, overlapping(2, 1));
+    // Where they overlap in time, the stale one may have come first, unless the count says which of them did.
+    let shows = "stale write: write of \"b\"";
+    STRICT.edge(&after_fences("b write 100-110 #2; a write @-130 #1"), "110", "111", shows);
+    let [first, last] = [(1, 2), (2, 1)].map(|(b, a)| format!("count={b}; a write 100-130 #1 count={a}"));
+    STRICT.edge(&after_fences("b write 100-130 #2 @"), &last, &first, shows);
 }
 
 #[test]
 fn a_refusal_without_a_larger_fence_is_caught() {
-    let against = |at, fence| after_fences([write((at, 140), fence), refused((100, 120), 2)]);
-    let violation = bad(against(121, 3));
-    let Violation::Refused { write } = &violation else { panic!("{violation}") };
-    assert_eq!(write.fence, Some(2));
-    assert!(violation.to_string().contains("refused"), "{violation}");
-    // The larger one was pending by then.
-    good(&STRICT, against(120, 3));
-    // An equal fence is not a reason to reject.
-    assert!(matches!(bad(against(90, 2)), Violation::Refused { .. }));
+    // The larger one has to be pending by then, and an equal fence is not a reason to reject.
+    let refused = after_fences("b write 100-120 #2 failed; c write @");
+    STRICT.edge(&refused, "120-140 #3", "121-140 #3|90-140 #2", "refused: write of \"b\"");
 }
 
 #[test]
 fn two_writes_under_one_count_are_caught() {
-    let twice = |count| after_fences([counted(write((100, 120), 1), 1), counted(write((110, 130), 2), count)]);
-    let violation = bad(twice(1));
-    let Violation::CountedTwice { first, second } = &violation else { panic!("{violation}") };
-    assert_eq!((first.fence, second.fence), (Some(1), Some(2)));
-    assert!(violation.to_string().contains("lost update"), "{violation}");
-    good(&STRICT, twice(2));
+    let twice = after_fences("a write 100-120 #1 count=1; b write 110-130 #2 count=@");
+    STRICT.edge(&twice, "2", "1", "lost update: write of \"a\"");
 }
 
 #[test]
-fn a_final_count_that_is_too_small_or_too_large_is_caught() {
-    let final_count = |count| after_fences([write((100, 110), 1), write((110, 120), 2), read((200, 210), count)]);
-    let violation = bad(final_count(1));
-    assert!(matches!(violation, Violation::Miscounted { least: 2, most: 2, .. }), "{violation}");
-    assert!(violation.to_string().contains("found 1 writes, there were 2 to 2"), "{violation}");
-    assert!(matches!(bad(final_count(3)), Violation::Miscounted { least: 2, most: 2, .. }));
-    good(&STRICT, final_count(2));
-}
-
-#[test]
-fn a_read_counts_what_may_have_been_written_by_then() {
-    let during = |times, count| after_fences([write((100, 110), 1), write((110, 120), 2), read(times, count)]);
-    // The first write has ended, the second is pending.
-    good(&STRICT, during((111, 115), 1));
-    good(&STRICT, during((111, 115), 2));
+fn a_count_that_is_too_small_or_too_large_is_caught() {
+    let counted = |rest: &str| after_fences(&format!("a write 100-110 #1; b write 110-120 #2; r read {rest}"));
+    STRICT.edge(&counted("200-210 count=@"), "2", "1|3", "there were 2 to 2 writes");
+    // A read counts what may have been written by then: the first write has ended, the second is pending.
+    STRICT.edge(&counted("111-115 count=@"), "1|2", "0", "there were 1 to 2 writes");
     // Both may be pending, or neither.
-    for count in 0..=2 {
-        good(&STRICT, during((110, 110), count));
-    }
-    assert!(matches!(bad(during((111, 115), 0)), Violation::Miscounted { least: 1, most: 2, .. }));
-    assert!(matches!(bad(during((105, 109), 2)), Violation::Miscounted { least: 0, most: 1, .. }));
-}
-
-#[test]
-fn a_write_of_which_nobody_knows_may_count() {
-    let with_unknown = |count| after_fences([write((100, 110), 1), unknown(105, 2), read((200, 210), count)]);
-    good(&STRICT, with_unknown(1));
-    good(&STRICT, with_unknown(2));
-    assert!(matches!(bad(with_unknown(3)), Violation::Miscounted { least: 1, most: 2, .. }));
+    STRICT.edge(&counted("@ count=2"), "110", "105-109", "there were 0 to 1 writes");
+    STRICT.edge(&counted("110 count=@"), "0|1|2", "3", "there were 0 to 2 writes");
+    // A write of which nobody knows may count.
+    let unknown = after_fences("a write 100-110 #1; b write 105- #2 failed; r read 200-210 count=@");
+    STRICT.edge(&unknown, "1|2", "3", "there were 1 to 2 writes");
 }
 
 #[test]
 fn a_count_that_falls_is_caught() {
     // All four are pending for long enough for any count, but a read had found 3 when the last of them was invoked.
-    let falling = |at| {
-        after_fences([
-            counted(write((100, 190), 1), 1),
-            counted(write((100, 190), 2), 2),
-            write((100, 190), 4),
-            read((110, 120), 3),
-            read((at, 130), 2),
-        ])
-    };
-    let violation = bad(falling(121));
-    assert!(matches!(violation, Violation::Miscounted { least: 3, most: 3, .. }), "{violation}");
-    good(&STRICT, falling(120));
+    let counts = "a write 100-190 #1 count=1; b write 100-190 #2 count=2; d write 100-190 #4; r read 110-120 count=3;";
+    STRICT.edge(&after_fences(&format!("{counts} r read @-130 count=2")), "120", "121", "there were 3 to 3 writes");
 }
 
 #[test]
-fn a_write_under_a_fence_that_nobody_won_is_caught() {
-    assert_eq!(flaw(after_fences([write((100, 110), 6)])), Flaw::NeverAcquired);
-    assert_eq!(flaw(after_fences([refused((100, 110), 0), write((90, 95), 1)])), Flaw::NeverAcquired);
-    assert_eq!(flaw(fences().chain([write((50, 60), 5)])), Flaw::BeforeAcquired);
-}
-
-#[test]
-fn a_write_without_a_fence_and_a_read_without_a_count_are_caught() {
-    assert_eq!(flaw(after_fences([Record { fence: None, ..write((100, 110), 1) }])), Flaw::NoFence);
-    assert_eq!(flaw(after_fences([Record { count: None, ..read((100, 110), 0) }])), Flaw::NoCount);
-    assert_eq!(flaw(after_fences([Record { return_ns: None, ..read((100, 110), 0) }])), Flaw::NotOver);
+fn an_access_that_is_impossible_is_caught() {
+    for (accesses, why) in [
+        ("f write 100-110 #6", "nobody acquired this fence"),
+        ("f write 100-110 #0 failed; a write 90-95 #1", "nobody acquired this fence"),
+        ("e write 50-50 #5", "before the lock was acquired"),
+        ("a write 100-110", "no fence"),
+        ("r read 100-110", "no count"),
+        ("r read 100- count=0", "not over"),
+    ] {
+        STRICT.bad(&after_fences(accesses), why);
+    }
 }
