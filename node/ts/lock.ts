@@ -82,9 +82,7 @@ const collected = new FinalizationRegistry<number>((number) => dropLock(queue(),
 const UTF_8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /** `structuredClone` refuses an object with a symbol among its values, and its error shows the symbol. */
-const UNCLONEABLE = Symbol(
-  "a lock is one holder and cannot be copied; make another with its name where it is needed",
-);
+const UNCLONEABLE = Symbol("a lock is one holder and cannot be copied; make another with its name where it is needed");
 
 /** Keeps a lock alive while its signal is in use, which nothing would abort otherwise. */
 const holders = new WeakMap<AbortSignal, Lock>();
