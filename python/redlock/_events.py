@@ -1,7 +1,7 @@
 """Passes what happens in the engine to `logging`: the loggers `redlock.node`, `redlock.lock` and `redlock.process`.
 
 The engine writes its events into a bounded ring, and never waits. One thread of each process takes them from there: it
-starts with the first client, and anew in a forked child. Handlers are code of the program:
+starts with the first client, and anew with the first call of a forked child. Handlers are code of the program:
 
 - One that blocks delays later events only. A full ring loses its oldest event, debug events first, and a warning says
   how many were lost.
@@ -294,9 +294,11 @@ def _after_fork_in_child() -> None:
     _pausing.clear()
     if inherited is not None:
         _inherited.append(inherited)
-        # Where another thread has forked, the child ends when that thread does. A thread of ours would prevent it.
-        if _forking.is_main or _is_cooperative():
+        if _is_cooperative():
             begin()
+        # Where another thread has forked, the child ends when that thread does. A thread of ours would prevent it.
+        elif _forking.is_main:
+            _native.begin_with_next_call()
 
 
 def _resume() -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "Queue",
     "Shape",
     "__version__",
+    "begin_with_next_call",
     "command_line",
     "count_by_name",
     "lose",
@@ -31,6 +32,7 @@ __all__ = [
 
 __version__: str
 
+def begin_with_next_call() -> None: ...
 def command_line(arguments: Sequence[str]) -> NoReturn: ...
 def shutdown() -> None: ...
 def stats() -> tuple[

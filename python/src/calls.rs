@@ -12,6 +12,7 @@ use redlock::bindings::lock_object::Timeout;
 use crate::client::Client;
 use crate::convert::{Name, blocking, duration, limit, no_others, own_timeout, permits, slot, timeout_of_acquire, ttl};
 use crate::error::Raised;
+use crate::events;
 use crate::inspect::{diagnosis_to_python, to_python};
 use crate::listing::Listing;
 use crate::lock::Handle;
@@ -29,7 +30,8 @@ pub(crate) struct Queue {
 impl Queue {
     #[new]
     #[pyo3(signature = (*, watches = false))]
-    fn new(watches: bool) -> PyResult<Self> {
+    fn new(py: Python<'_>, watches: bool) -> PyResult<Self> {
+        events::begin_in_child(py)?;
         let notifier = Arc::new(Notifier::new()?);
         let waker = Arc::clone(&notifier);
         let wake = move || waker.notify();

@@ -4,7 +4,6 @@ use std::sync::{Mutex, MutexGuard};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
 use redlock::bindings::calls::{Call, break_lock, close, diagnose, inspect, inspect_semaphore, wait_free};
@@ -14,6 +13,7 @@ use redlock::{Error, Redlock};
 use crate::convert::{self, Name, limit, permits};
 use crate::credentials::Provider;
 use crate::error::Raised;
+use crate::events;
 use crate::inspect::{diagnosis_to_python, to_python};
 use crate::signals::Signals;
 
@@ -54,6 +54,7 @@ impl Client {
         call: impl FnOnce(&Redlock) -> Result<Call<T>, Error> + Send,
     ) -> Result<T, Raised> {
         self.prepare(py)?;
+        events::begin_in_child(py)?;
         let signals = Signals::here(py)?;
         Ok(py.detach(|| call(&self.redlock)?.drive(signals.check()))?)
     }
@@ -68,7 +69,7 @@ impl Client {
         nodes: Option<&Bound<'_, PyAny>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> Result<Self, Raised> {
-        begin_log(py)?;
+        events::begin(py)?;
         let options = options.map_or_else(|| PyDict::new(py), Bound::clone);
         let nodes = nodes.map(|nodes| convert::nodes(nodes, &options)).transpose()?;
         let provider = provider(&options)?;
@@ -166,12 +167,6 @@ impl Client {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&*self.provider_slot())
     }
-}
-
-/// Has what happens in the engine logged from now on. A program that makes no client does not need `logging`.
-fn begin_log(py: Python<'_>) -> PyResult<()> {
-    static BEGIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    BEGIN.import(py, "redlock._events", "begin")?.call0().map(drop)
 }
 
 /// Takes the option `credentials` out of the others, which are values.

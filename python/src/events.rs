@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::UNIX_EPOCH;
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use redlock::bindings::events::{self, Record};
 
@@ -23,6 +24,29 @@ pub(crate) struct Events {
 struct Signal {
     notifier: Notifier,
     is_pending: AtomicBool,
+}
+
+/// Whether this process is a child that begins to log with its first call.
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Has what happens in the engine logged from now on. A program that makes no client does not need `logging`.
+pub(crate) fn begin(py: Python<'_>) -> PyResult<()> {
+    static BEGIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    BEGIN.import(py, "redlock._events", "begin")?.call0().map(drop)
+}
+
+/// Begins to log with the next call, in a forked child: until then, it may close all of its descriptors, as daemons do.
+#[pyfunction]
+pub(crate) fn begin_with_next_call() {
+    IS_FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Begins to log in a forked child. Each call of the engine asks for it.
+pub(crate) fn begin_in_child(py: Python<'_>) -> PyResult<()> {
+    if IS_FORKED.load(Ordering::Relaxed) && IS_FORKED.swap(false, Ordering::Relaxed) {
+        begin(py)?;
+    }
+    Ok(())
 }
 
 #[pymethods]

@@ -38,6 +38,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<credentials::Thread>()?;
     module.add_class::<events::Events>()?;
     module.add_class::<testing::MemoryServer>()?;
+    module.add_function(wrap_pyfunction!(events::begin_with_next_call, module)?)?;
     module.add_function(wrap_pyfunction!(command_line::command_line, module)?)?;
     module.add_function(wrap_pyfunction!(testing::lose, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::stats, module)?)?;

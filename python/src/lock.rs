@@ -18,6 +18,7 @@ use crate::client::Client;
 use crate::convert::{self, blocking, own_timeout};
 use crate::credentials::Provider;
 use crate::error::{Raised, to_pyerr};
+use crate::events;
 use crate::shape::{Given, Title};
 use crate::signals::Signals;
 
@@ -213,6 +214,7 @@ impl Lock {
         call: impl FnOnce(&Arc<LockObject>, Signals) -> Result<T, Stop<PyErr>> + Send,
     ) -> Result<T, Raised> {
         let py = slf.py();
+        events::begin_in_child(py)?;
         let object = &slf.as_super().get().object;
         let signals = Signals::here(py)?;
         Ok(py.detach(|| call(object, signals))?)

@@ -49,8 +49,9 @@ if pid == 0:
 
 
 def test_a_child_closes_all_descriptors_as_daemons_do(output: Output, server: Server, name: str) -> None:
+    """What has their numbers then is not the library's."""
     program = """
-import os
+import os, socket
 with client.lock(name):
     pass
 pid = os.fork()
@@ -58,8 +59,13 @@ if pid:
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 else:
     os.closerange(3, 256)
+    ends = [end for _ in range(32) for end in socket.socketpair()]
+    for end in ends:
+        end.send(b"x")
+        end.setblocking(False)
     with redlock.Redlock(urls).lock(name, timeout=2) as lock:
         lock.extend()
+    assert all(end.recv(2) == b"x" for end in ends)
     os._exit(0)
 """
     assert output(program) == "0\n"
