@@ -66,6 +66,8 @@ impl HoldMeter {
 
     /// Begins the span of the hold within the caller's.
     pub(crate) fn trace_hold(&self, name: &Name, fence: u64) {
+        // The older protocol does not have one.
+        let fence = (fence > 0).then_some(fence);
         let trace = span!("redlock.hold", name = %name, fence, end = tracing::field::Empty);
         if !trace.is_wanted() {
             return;
