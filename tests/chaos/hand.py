@@ -474,7 +474,6 @@ class Campaign:
             self.term.released(self.left_ns)
         else:
             await self.hand.denied(self.asked, self.asked_ns)
-            self.hand.worker.journal.say("stopped", client=self.hand.client)
         # The stop would fail, if it came behind.
         if self.stopped:
             await self.stopped

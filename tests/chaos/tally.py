@@ -136,8 +136,6 @@ class Tally:
             case "heard":
                 if PASSWORD in str(line):
                     self.troubles.append(f"{worker.name} logs a password: {line['code']}")
-            case "stopped":
-                pass
             case other:
                 self.troubles.append(f"{worker.name} says {other!r}, which no worker should")
 

@@ -25,7 +25,7 @@ NEXT = workshop.NODE_TOOLS.parents[1]
 """Below which Next is installed."""
 
 NO_ADDON = 70
-"""The status of the program where it has no addon."""
+"""The exit status of the program if its addon is missing."""
 
 LEFT_OUT = ("files", "napi", "scripts", "devDependencies")
 """What of node/package.json is not published: it is for those who build it."""

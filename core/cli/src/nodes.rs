@@ -137,7 +137,7 @@ pub(crate) async fn explained<T>(redlock: &Redlock, result: Result<T, Error>) ->
 
 /// Returns the failure of a call. If nodes refuse this user, it names the rights that are missing, which it asks them for.
 pub(crate) async fn failure(redlock: &Redlock, error: Error) -> Failure {
-    // A timeout can also be too short for the nodes' answers, and then nobody is known to hold the lock.
+    // A timeout may end before a node has answered. Then nobody is known to hold the lock.
     let is_unanswered = error.kind() == ErrorKind::Timeout
         && !error.nodes().iter().any(|node| matches!(node.kind, AnswerKind::Held | AnswerKind::Done));
     let exit = if is_unanswered { Exit::UNAVAILABLE } else { Exit::of(error.kind()) };

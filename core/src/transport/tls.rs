@@ -49,7 +49,8 @@ use crate::transport::tls::verifier::Verifier;
 const READS_MOST: u32 = 3;
 
 /// Why a handshake ended without a word of TLS.
-const HUNG_UP: &str = "connection closed during the TLS handshake; does the server speak TLS 1.2 or newer there, and has it connections left?";
+const HUNG_UP: &str = "connection closed during the TLS handshake; does the server speak TLS 1.2 or newer there, and \
+                       has it connections left?";
 
 /// The system's roots, once they were read. Locked while they are, only by threads that may wait for files.
 static SYSTEM_ROOTS: PerProcess<Mutex<Option<Arc<RootCertStore>>>> = PerProcess::new();

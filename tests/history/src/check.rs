@@ -141,9 +141,9 @@ fn is_sound(record: &Record, violations: &mut Vec<Violation>) -> bool {
     let flaw = if record.return_ns.is_none() && !may_be_open {
         "it has happened and is not over"
     } else if record.fence.is_none() && needs_fence {
-        "it has no fence"
+        "its fence is missing"
     } else if record.count.is_none() && kind == Kind::Read {
-        "it has no count"
+        "its count is missing"
     } else if is_won && record.permits.is_some_and(|permits| record.slot.is_none_or(|slot| slot >= permits)) {
         "its slot is not below its permits"
     } else if is_won && record.term.is_some_and(|term| record.fence != Some(term)) {

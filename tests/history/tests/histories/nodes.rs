@@ -86,7 +86,7 @@ fn a_success_without_a_quorum_of_grants_is_caught() {
 fn what_was_seen_on_a_node_has_a_time_and_a_grant_has_a_fence() {
     STRICT.bad(&hold("one key 20- #4"), "not over");
     STRICT.bad(&hold("one granted 20- #4"), "not over");
-    STRICT.bad(&hold("one granted 20"), "no fence");
+    STRICT.bad(&hold("one granted 20"), "its fence is missing");
     // Nodes are no clients.
     let report = STRICT.good(&hold("one key 20 #4; one granted 7 #4 name=bar"));
     assert_eq!((report.records, report.clients, report.names), (4, 1, 1));

@@ -73,8 +73,8 @@ fn an_access_that_is_impossible_is_caught() {
         ("f write 100-110 #6", "nobody acquired this fence"),
         ("f write 100-110 #0 failed; a write 90-95 #1", "nobody acquired this fence"),
         ("e write 50-50 #5", "before the lock was acquired"),
-        ("a write 100-110", "no fence"),
-        ("r read 100-110", "no count"),
+        ("a write 100-110", "its fence is missing"),
+        ("r read 100-110", "its count is missing"),
         ("r read 100- count=0", "not over"),
     ] {
         STRICT.bad(&after_fences(accesses), why);
