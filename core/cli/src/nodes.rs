@@ -11,6 +11,9 @@ use redlock::{AnswerKind, Builder, Error, ErrorKind, Fixed, Level, Lock, Redlock
 use crate::duration;
 use crate::exit::{Exit, Failure, spelled};
 
+/// How the address of a node inside the process begins.
+const MEMORY: &str = "memory://";
+
 /// The longest ttl that a lock may have.
 const LONGEST_TTL: Duration = Duration::from_secs(86_400);
 
@@ -72,7 +75,7 @@ impl Args {
     ///
     /// # Errors
     ///
-    /// A usage error for wrong addresses and options.
+    /// A usage error for wrong addresses, also for those of a node inside the process, and for wrong options.
     pub(crate) fn client(&self) -> Result<Redlock, Failure> {
         self.client_for(None)
     }
@@ -82,7 +85,7 @@ impl Args {
     ///
     /// # Errors
     ///
-    /// A usage error for wrong addresses and options.
+    /// A usage error for wrong addresses, also for those of a node inside the process, and for wrong options.
     pub(crate) fn client_for(&self, ttl: Option<Duration>) -> Result<Redlock, Failure> {
         let ttl = ttl.or(self.node_timeout.map(|_| LONGEST_TTL));
         let mut builder = with(Redlock::builder(), ttl, Builder::ttl);
@@ -98,7 +101,13 @@ impl Args {
         builder = with(builder, self.connect_timeout, Builder::connect_timeout);
         builder = with(builder, self.keepalive, Builder::keepalive);
         builder = with(builder, self.node_timeout, Builder::node_timeout);
-        Ok(builder.build()?)
+        let redlock = builder.build()?;
+        match redlock.shown_addresses().iter().find(|address| address.starts_with(MEMORY)) {
+            None => Ok(redlock),
+            Some(address) => Err(Failure::usage(format!(
+                "{address} is a store inside one process, and a lock in it excludes no other program; name a server instead"
+            ))),
+        }
     }
 }
 
@@ -192,6 +201,7 @@ mod tests {
             (&["--node", "redis://a", "--node-timeout", "24h"], "--node-timeout"),
             (&["--node", "redis://a", "--key-prefix", "redlock:fence:"], "--key-prefix"),
             (&["--node", "redis://a", "--tls-server-name", "a b"], "--tls-server-name"),
+            (&["--node", "redis://a", "--node", "memory://b"], "memory://b"),
         ] {
             let failure = client(args).unwrap_err();
             let message = failure.message.unwrap();
