@@ -24,6 +24,7 @@ from conformance.story import Asked, fence_key, slot_key
 from support.clock import until
 from support.proxy import HOLD, Proxy
 from support.rights import fewest, for_any_name
+from support.rules import unknown
 from support.servers import Cluster, Server
 
 Json = dict[str, Any]
@@ -365,6 +366,20 @@ def test_check_of_a_right_that_is_missing(redlock: Redlock, own_node: Server) ->
     ended = at.end("check")
     assert ended.status == UNUSABLE
     assert "pexpire" in ended.out
+
+
+def test_check_of_a_command_that_is_unknown(redlock: Redlock, start_nodes: Callable[..., Cluster], name: str) -> None:
+    """A renamed one is unknown to scripts, too. One that only a proxy does not know is not missed."""
+    (renames,) = start_nodes(1, options=["--rename-command", "TIME", "RENAMED"])
+    at = redlock.at(renames)
+    assert at.end("acquire", "-n", name).status == UNAVAILABLE
+    ended = at.end("check")
+    assert ended.status == UNUSABLE
+    assert "does not know time" in ended.out
+    with Proxy(start_nodes(1)[0], rules=[unknown("TIME")]) as proxy:
+        at = redlock.at(proxy.url)
+        assert at.end("acquire", "-n", name).status == OK
+        assert at.end("check").status == OK
 
 
 @pytest.mark.parametrize("right", [True, False], ids=["right", "wrong"])

@@ -10,7 +10,7 @@ use redis::Value;
 use super::info::{owned_fields, role_of_hello};
 use super::pipeline::Answer;
 use super::redis::RedisConnection;
-use super::refusal::{is_unknown, of_state, refusal};
+use super::refusal::{is_unknown, is_unknown_to_scripts, of_state, refusal};
 use super::scripts::text;
 use crate::node::identity::Role;
 use crate::protocol::diagnosis::Refusal;
@@ -108,8 +108,8 @@ async fn ask(connection: &RedisConnection, command: &[&str]) -> Answer {
     connection.ask(&[command.to_vec()]).await.pop().unwrap_or(Err(Failure::Closed))
 }
 
-/// Returns the commands that are refused, each with whether it is unknown, whether this user may not use `key` and the
-/// keys that a lock with this key has beside it, and what the server's state forbids; `None` after a hang-up.
+/// Returns the commands that are refused, each with whether scripts do not know it, whether this user may not use `key`
+/// and the keys that a lock with this key has beside it, and what the server's state forbids; `None` after a hang-up.
 async fn rights(connection: &RedisConnection, key: &str) -> Option<Rights> {
     let command = |name: &'static str| match name {
         "eval" => vec![name, "return 1", "1", key],
@@ -127,16 +127,25 @@ async fn rights(connection: &RedisConnection, key: &str) -> Option<Rights> {
     let order: Vec<_> = order.into_iter().chain(SHARING).chain(["getex", "getdel", "del"]).collect();
     debug_assert!(NEEDED.iter().chain(&COUNTING).all(|name| order.contains(name)));
     let commands: Vec<_> = order.iter().copied().map(command).collect();
-    let mut rights = Rights::default();
+    let (mut rights, mut unknown) = (Rights::default(), Vec::new());
     for (name, answer) in order.into_iter().zip(connection.ask(&commands).await) {
         if let Value::ServerError(error) = answer.ok()? {
             let is_key = is_about_key(error.code(), error.details());
             rights.is_key_refused |= is_key;
             rights.refusal = rights.refusal.or_else(|| of_state(error.code()).map(|failure| failure.to_string()));
-            let is_unknown = is_unknown(error.code(), error.details());
-            if error.code() == "NOPERM" && !is_key || is_unknown {
-                rights.missing.push((name, is_unknown));
+            if is_unknown(error.code(), error.details()) {
+                unknown.push(name);
+            } else if error.code() == "NOPERM" && !is_key {
+                rights.missing.push((name, false));
             }
+        }
+    }
+    // Scripts may know what a proxy does not.
+    let commands: Vec<_> =
+        unknown.iter().map(|name| vec!["EVAL", "return redis.pcall(ARGV[1])", "1", key, name]).collect();
+    for (name, answer) in unknown.iter().zip(connection.ask(&commands).await) {
+        if matches!(answer.ok()?, Value::ServerError(error) if is_unknown_to_scripts(error.code(), error.details())) {
+            rights.missing.push((name, true));
         }
     }
     // A script names the keys that it uses, and the server looks at the rights to them.

@@ -133,6 +133,12 @@ pub(super) fn is_unknown(code: &str, details: Option<&str>) -> bool {
         || text.starts_with("command '") && text.trim_end_matches('.').ends_with("is not allowed")
 }
 
+/// Returns whether an error of a script that calls a command says that the server does not know it.
+pub(super) fn is_unknown_to_scripts(code: &str, details: Option<&str>) -> bool {
+    // Redis 6.2 says first where the script is.
+    is_unknown(code, details) || details.is_some_and(|details| details.contains("Unknown Redis command"))
+}
+
 /// Sorts an error of a stream.
 pub(super) fn io_failure(error: &io::Error) -> Failure {
     match error.kind() {
@@ -196,6 +202,13 @@ mod tests {
         ] {
             assert_eq!(is_unknown(code, Some(details)), unknown, "{code} {details}");
         }
+        for (code, details) in [
+            ("ERR", "Unknown Redis command called from script script: 1f5a, on @user_script:1."),
+            ("@user_script:", "1: Unknown Redis command called from Lua script"),
+        ] {
+            assert!(is_unknown_to_scripts(code, Some(details)) && !is_unknown(code, Some(details)), "{code} {details}");
+        }
+        assert!(!is_unknown_to_scripts("ERR", Some("Wrong number of args calling Redis command from script")));
         assert!(is_full("ERR", Some("max number of clients reached")));
         assert!(is_full("ERR", Some("max number of clients + cluster connections reached")));
         assert!(!is_full("ERR", Some("unknown command")) && !is_full("ERR", None));

@@ -11,9 +11,6 @@ pub(crate) const NEEDED: [&str; 7] = ["eval", "get", "set", "del", "pexpire", "p
 pub(crate) const COUNTING: [&str; 3] = ["incr", "getex", "getdel"];
 pub(crate) const SHARING: [&str; 7] = ["type", "zadd", "zrem", "zrange", "zscore", "zremrangebyscore", "zcount"];
 
-/// The command that runs scripts, and is not called by them.
-const EVAL: &str = "eval";
-
 /// The oldest version with everything that the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
 
@@ -71,7 +68,7 @@ pub(crate) struct Certificate {
 /// The answers to the commands of scripts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rights {
-    /// The refused commands of [`NEEDED`] and [`COUNTING`], each with whether it is unknown.
+    /// The refused commands of [`NEEDED`], [`COUNTING`] and [`SHARING`], each with whether it is unknown, to scripts too.
     pub(crate) missing: Vec<(&'static str, bool)>,
     /// Whether the user may not use the key of the probe.
     pub(crate) is_key_refused: bool,
@@ -192,16 +189,17 @@ impl ServerFacts {
         };
         let mut findings = Vec::new();
         for &(command, is_unknown) in &rights.missing {
-            let (level, message) = if is_unknown && command == EVAL {
-                (Level::Unusable, "eval is unknown, and each lock is a script".to_owned())
-            } else if is_unknown {
-                (Level::Warning, format!("{command} is unknown outside of scripts; do scripts know it?"))
-            } else if COUNTING.contains(&command) {
-                (Level::Warning, format!("no right to {command}: waiters have no position; grant +{command}"))
+            let (level, loss) = if COUNTING.contains(&command) {
+                (Level::Warning, ": waiters have no position")
             } else if SHARING.contains(&command) {
-                (Level::Warning, format!("no right to {command}: locks cannot be shared; grant +{command}"))
+                (Level::Warning, ": locks cannot be shared")
             } else {
-                (Level::Unusable, format!("no right to {command}, which locks need; grant +{command}"))
+                (Level::Unusable, ", which locks need")
+            };
+            let message = if is_unknown {
+                format!("the server does not know {command}{loss}")
+            } else {
+                format!("no right to {command}{loss}; grant +{command}")
             };
             findings.push(Finding::new("rights", level, message));
         }
@@ -447,11 +445,9 @@ mod tests {
             level(&ServerFacts { rights: Some(rights), ..facts(INFO) }, "rights")
         };
         for command in NEEDED {
-            // Scripts may know what is unknown outside of them.
-            let unknown = if command == EVAL { Level::Unusable } else { Level::Warning };
-            assert_eq!((missing(command, false), missing(command, true)), (Level::Unusable, unknown));
+            assert_eq!((missing(command, false), missing(command, true)), (Level::Unusable, Level::Unusable));
         }
-        for command in COUNTING {
+        for command in COUNTING.into_iter().chain(SHARING) {
             assert_eq!((missing(command, false), missing(command, true)), (Level::Warning, Level::Warning));
         }
         let refused = Rights { is_key_refused: true, ..Rights::default() };
