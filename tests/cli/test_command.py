@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import each_launcher, every_launcher
-from cli.redlock import Redlock, taken, waiting
+from cli.redlock import Redlock, one_line, taken, waiting
 from cli.running import Programs
 from conformance.history import SLACK_MS
 from conformance.story import fence_key, slot_key
@@ -38,6 +38,23 @@ def test_its_variables(redlock: Redlock, node: Server, name: str) -> None:
         assert node.get(fence_key(name)) == fence.encode()
         fences.append(int(fence))
     assert fences[0] < fences[1]
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [([], "run -w 2s"), (["-s"], "run -w 2s"), (["other"], "run -w 2s"), ([], "acquire -w 2s"), ([], "wait -w 2s")],
+)
+def test_a_lock_that_is_held_around_it(redlock: Redlock, node: Server, name: str, outer: list[str], inner: str) -> None:
+    """The program waits for a lock that is released when it ends."""
+    words = [*inner.split(), name, *(["--", "true"] if "run" in inner else [])]
+    ended = redlock.end("run", *outer, name, "--", "redlock", *words)
+    assert ended.status == 75
+    warned, _ = ended.err.splitlines()
+    assert f'"{name}"' in warned
+    assert "in vain" in warned
+    taken(node, name, fence=7)
+    left = {"REDLOCK_NAME": name, "REDLOCK_FENCE": "6"}
+    one_line(redlock.end(*words, env=left).err)
 
 
 def test_its_slot(redlock: Redlock, node: Server, name: str) -> None:

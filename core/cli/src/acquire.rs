@@ -11,7 +11,7 @@ use redlock::bindings::operator;
 use redlock::{Fixed, Lock, Redlock};
 
 use crate::exit::{Exit, Failure};
-use crate::{duration, nodes, say};
+use crate::{around, duration, nodes, say};
 
 /// Acquire a lock that later commands release, and print its token
 ///
@@ -83,7 +83,12 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let redlock = args.nodes.client_for(Some(args.ttl))?;
     let lock = lock(&redlock, &args)?;
     let acquired = async { lock.acquire().await?.detach().await };
-    let detached = nodes::explained(&redlock, acquired.await).await?;
+    let acquired = tokio::select! {
+        biased;
+        acquired = acquired => acquired,
+        () = around::warn(&redlock, &args.names, false), if args.permits.is_none() => unreachable!("it never ends"),
+    };
+    let detached = nodes::explained(&redlock, acquired).await?;
     let said = say::out(&format!("{}\n", detached.as_str()));
     if said.is_err() {
         // Nobody else has the token.

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod around;
 mod check;
 mod duration;
 mod exit;

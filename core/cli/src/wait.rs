@@ -13,7 +13,7 @@ use redlock::{Error, ErrorKind, Redlock};
 
 use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
-use crate::{duration, nodes, status};
+use crate::{around, duration, nodes, status};
 
 /// The pause before the next look while no quorum of nodes answers.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -62,6 +62,9 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         biased;
         ended = until_free(&redlock, &args) => ended,
         () = show(&redlock, &args) => unreachable!("it never ends"),
+        () = around::warn(&redlock, &args.names, false), if !args.quiet && args.permits.is_none() => {
+            unreachable!("it never ends")
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use nix::unistd::{AccessFlags, access};
 use redlock::Guard;
 
+use crate::around;
 use crate::exit::{Exit, Failure};
 use crate::run::group::{Group, SHELL};
 
@@ -83,12 +84,12 @@ fn is_without_interpreter(error: &io::Error) -> bool {
 fn tell<'a>(command: &'a mut Command, guard: &Guard, ttl: Duration) -> &'a mut Command {
     let names = OsString::from_vec(guard.names().join(&b'\n'));
     command
-        .env("REDLOCK_NAME", names)
-        .env("REDLOCK_FENCE", guard.fence().to_string())
+        .env(around::NAME, names)
+        .env(around::FENCE, guard.fence().to_string())
         .env("REDLOCK_TTL_MS", ttl.as_millis().to_string())
-        .env_remove("REDLOCK_SLOT");
+        .env_remove(around::SLOT);
     if let Some(slot) = guard.slot() {
-        command.env("REDLOCK_SLOT", slot.to_string());
+        command.env(around::SLOT, slot.to_string());
     }
     command
 }

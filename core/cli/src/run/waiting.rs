@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 use redlock::bindings::clock::Clock;
 use redlock::{Error, Fixed, Guard, Lock, LockState, LockView, Redlock};
 
+use crate::around;
 use crate::duration::shown;
 use crate::exit::Failure;
 use crate::nodes;
@@ -44,6 +45,9 @@ pub(super) async fn wait(args: &Args, redlock: &Redlock, lock: &Lock<Fixed>, sig
         signal = signals.next() => Waited::Ended(signal),
         () = reap() => unreachable!("it never ends"),
         () = show(args, redlock) => unreachable!("it never ends"),
+        () = around::warn(redlock, &args.names, args.shared), if !args.quiet && args.permits.is_none() => {
+            unreachable!("it never ends")
+        }
     }
 }
 
