@@ -209,6 +209,14 @@ def test_wait(redlock: Redlock, node: Server, name: str) -> None:
     assert not node.has(name), "it has not taken it"
 
 
+def test_a_wait_without_an_answer_ends_in_time(redlock: Redlock, own_node: Server, name: str) -> None:
+    own_node.freeze()
+    ended = redlock.at(own_node).end("wait", "-w", "1s", "--connect-timeout", "30s", name)
+    assert ended.status == UNAVAILABLE
+    assert name in one_line(ended.err)
+    assert ended.took_s < 1 + 2 * SLACK_S, "beside its start"
+
+
 def test_wait_for_several(redlock: Redlock, node: Server, name: str) -> None:
     names = [f"{name}/{each}" for each in "ab"]
     for each in names:

@@ -72,10 +72,21 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
 async fn until_free(redlock: &Redlock, args: &Args) -> Result<Exit, Failure> {
     let clock = Clock::System;
     let end = args.wait.map_or(Moment::NEVER, |wait| clock.now().after(wait));
+    // One look takes its time.
+    let looks_until = if args.wait == Some(Duration::ZERO) { Moment::NEVER } else { end };
     // The first look has to be answered.
     let mut away_until = clock.now();
     loop {
-        let waited = match held(redlock, args).await {
+        let looked = tokio::select! {
+            biased;
+            looked = held(redlock, args) => looked,
+            () = clock.sleep_until(looks_until) => {
+                let name = args.names[0].to_string_lossy();
+                let message = format!("lock {name:?}: no quorum of nodes answered before the end of --wait");
+                return Err(Failure::new(Exit::UNAVAILABLE, message));
+            }
+        };
+        let waited = match looked {
             Ok(None) => return Ok(Exit::OK),
             Ok(Some(name)) => {
                 away_until = clock.now().after(AWAY_MOST);
