@@ -138,6 +138,7 @@ USAGES = {
     "shared, and at least": "run -s --at-least 1s NAME -- true",
     "a reserved name": "run redlock:fence:NAME -- true",
     "no address": "run --node nonsense NAME -- true",
+    "no such file": "run --password-file /no/such/file NAME -- true",
     "no name to look at": "status",
     "no name to wait for": "wait",
     "no name to release": "release --force",

@@ -1,11 +1,12 @@
 //! The nodes: options that every command has, the client that they give, and what is said of nodes that refuse it.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{NonEmptyStringValueParser, PathBufValueParser, TypedValueParser};
 use redlock::{AnswerKind, Builder, Error, ErrorKind, Fixed, Level, Lock, Redlock};
 
 use crate::duration;
@@ -38,7 +39,7 @@ pub(crate) struct Args {
     key_prefix: Option<String>,
 
     /// File with the password, for nodes whose address has none
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(existing))]
     password_file: Option<PathBuf>,
 
     /// File with the certificates of the only authorities to trust, or of servers [default: those of the system]
@@ -108,6 +109,14 @@ impl Args {
                 "{address} is a store inside one process, and a lock in it excludes no other program; name a server instead"
             ))),
         }
+    }
+}
+
+/// Refuses a file that is not there: the library would wait for it, because it may change while a program runs.
+fn existing(file: PathBuf) -> Result<PathBuf, String> {
+    match file.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err("there is no such file".to_owned()),
+        _ => Ok(file),
     }
 }
 
