@@ -85,7 +85,9 @@ def metrics_of(file: Path, name: str) -> dict[str, float]:
 def test_a_file_tells_node_exporter_how_it_went(redlock: Redlock, node: Server, name: str, tmp_path: Path) -> None:
     file = tmp_path / "job.prom"
     run = ("run", "-n", "--textfile", file, name, "--")
-    assert redlock.end(*run, "sh", "-c", "sleep 0.2; exit 3").status == 3
+    umask = functools.partial(os.umask, 0o077)
+    assert redlock.end(*run, "sh", "-c", "sleep 0.2; exit 3", before=umask).status == 3
+    assert file.stat().st_mode & 0o777 == 0o644, "node_exporter is another user"
     failed = metrics_of(file, name)
     assert (failed["exit_status"], "success_timestamp_seconds" in failed) == (3, False)
     assert failed["hold_seconds"] >= 0.2

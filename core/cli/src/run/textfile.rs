@@ -4,7 +4,9 @@
 //! the last success from the file that is there.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -96,8 +98,12 @@ fn seconds(duration: Duration) -> String {
     format!("{:.3}", duration.as_secs_f64())
 }
 
-/// Puts a file in its place, whole. The name of the file before is one that node_exporter does not read.
-fn put(file: &Path, text: &str) -> std::io::Result<()> {
+/// Puts a file in its place, whole, and readable for every user, whatever the umask is: node_exporter is another one. The
+/// name of the file before is one that node_exporter does not read.
+fn put(file: &Path, text: &str) -> io::Result<()> {
     let part = file.with_extension(format!("part{}", std::process::id()));
-    fs::write(&part, text).and_then(|()| fs::rename(&part, file)).inspect_err(|_| drop(fs::remove_file(&part)))
+    fs::write(&part, text)
+        .and_then(|()| fs::set_permissions(&part, Permissions::from_mode(0o644)))
+        .and_then(|()| fs::rename(&part, file))
+        .inspect_err(|_| drop(fs::remove_file(&part)))
 }
