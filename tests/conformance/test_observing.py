@@ -80,9 +80,11 @@ def samples(metrics: Json) -> set[tuple[str, frozenset[tuple[str, str]], float]]
 def test_the_metrics_as_text_are_the_same(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     driver = drivers.fresh(face)
     driver.call("count_by_name", most=MANY)
-    lock = driver.client(node.urls).lock(f'{name} "quoted" \\ and more\n')
+    name += ' "quoted" \\ and more\n'
+    lock = driver.client(node.urls).lock(name)
     lock.acquire()
     lock.release()
+    assert count(driver, "redlock_acquire_duration_seconds", name=name) == 1
     metrics, text = driver.snapshot()
     families = list(text_string_to_metric_families(text))
     kinds = {name.removesuffix("_total"): (metric["kind"], metric["about"]) for name, metric in metrics.items()}

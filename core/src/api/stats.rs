@@ -163,7 +163,8 @@ fn histogram(name: &'static str, about: &'static str, points: Vec<Point>) -> Met
 fn by_name(metrics: &Metrics, of: impl Fn(&Counts, &[Label]) -> Vec<Point>) -> Vec<Point> {
     let mut points = of(&metrics.unnamed, &[]);
     for (name, counts) in metrics.by_name() {
-        points.extend(of(&counts, &[("name", name.to_string())]));
+        // As it is: exporters escape it.
+        points.extend(of(&counts, &[("name", String::from_utf8_lossy(name.bytes()).into_owned())]));
     }
     points
 }
