@@ -394,6 +394,9 @@ export type Timeout = undefined | number | null
 /** Returns the failure for an option that does not exist. */
 export declare function unknown(option: string): Failure
 
+/** Starts to read whose the lock is. Fails if too few nodes answer to know. */
+export declare function view(queue: number, lock: number): Started
+
 /** The state of a name on one node. */
 export interface View {
   /** The node's address without user name or password. */

@@ -301,6 +301,13 @@ pub fn is_locked(env: Env, queue: i64, lock: i64) -> napi::Result<Started> {
     calls.start(env, calls.object(lock)?.is_locked())
 }
 
+/// Starts to read whose the lock is. Fails if too few nodes answer to know.
+#[napi(catch_unwind)]
+pub fn view(env: Env, queue: i64, lock: i64) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    calls.start(env, calls.object(lock)?.view())
+}
+
 /// Starts to wait for the end of the current hold. The result is the failure of a loss, or null for a release.
 #[napi(catch_unwind)]
 pub fn wait_lost(env: Env, queue: i64, lock: i64) -> napi::Result<Started> {

@@ -390,7 +390,7 @@ export class Redlock {
   election(name: string | Uint8Array, options?: ElectionOptions): Election {
     const term = (name: string | Uint8Array, own: LockOptions): Lock =>
       Lock.of(this.#ofTerms.of(name, own), name, this.#provider);
-    return Election.of(this, checkedName(name), options, term);
+    return Election.of(checkedName(name), options, term);
   }
 
   /**

@@ -14,19 +14,6 @@ export type ElectionOptions = Pick<LockOptions, (typeof OPTIONS)[number]>;
 
 const OPTIONS = ["ttl", "margin", "nodeTimeout", "restartDelay", "fenceTtl", "label"] as const;
 
-/** What an election uses of its client. */
-interface Client {
-  inspect(name: string | Uint8Array): Promise<View>;
-}
-
-/** What it uses of an inspection. */
-interface View {
-  readonly state: string;
-  readonly label: string | null;
-  readonly fence: number | null;
-  readonly nodes: readonly unknown[];
-}
-
 /** A leader, as the nodes show it. */
 export interface Leader {
   /** The label of the leader, by default `host:pid`; null if it has none. */
@@ -53,25 +40,20 @@ export interface Leader {
  * ```
  */
 export class Election {
-  readonly #client: Client;
-  readonly #name: string | Uint8Array;
   readonly #term: () => Lock;
   readonly #stopping = new AbortController();
 
-  private constructor(client: Client, name: string | Uint8Array, term: () => Lock) {
+  private constructor(term: () => Lock) {
     if (typeof term !== "function") {
       throw new LockInvalidArgument(
         'a client makes elections: redlock.election("name"), or election("name") with the default client',
       );
     }
-    this.#client = client;
-    this.#name = name;
     this.#term = term;
   }
 
   /** @internal */
   static of(
-    client: Client,
     name: string | Uint8Array,
     options: ElectionOptions | undefined,
     term: (name: string | Uint8Array, options: LockOptions) => Lock,
@@ -86,7 +68,7 @@ export class Election {
     const make = () => term(kept, given);
     // A wrong name is refused now, and not by the first campaign.
     make();
-    return new Election(client, kept, make);
+    return new Election(make);
   }
 
   /**
@@ -146,6 +128,7 @@ export class Election {
    *
    * Takes as long as {@link Redlock.inspect}.
    *
+   * @throws {@link LockUnavailable} or {@link LockForbidden}: too few nodes answer to know.
    * @throws {@link LockClosed}: the client is closed.
    *
    * @example
@@ -155,7 +138,7 @@ export class Election {
    * ```
    */
   async leader(): Promise<Leader | null> {
-    const { state, label, fence, nodes } = await this.#client.inspect(this.#name);
+    const { state, label = null, fence = null, nodes } = await this.#term().view();
     return state === "held" ? { label, term: nodes.length === 1 ? fence : null } : null;
   }
 

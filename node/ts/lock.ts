@@ -10,6 +10,7 @@ import {
   fence,
   held,
   isLocked,
+  type LockView,
   leave,
   makeLock,
   names,
@@ -17,6 +18,7 @@ import {
   remaining,
   type Started,
   slot,
+  view,
   waitLost,
   watch,
 } from "#native";
@@ -395,6 +397,13 @@ export class Lock {
     this.#provider?.refuseOwn();
     const id = unwrap(isLocked(queue(), this.#object()));
     return unwrap(await outcome(id)) === "locked";
+  }
+
+  /** Whose it is, for an election. @internal */
+  async view(): Promise<LockView> {
+    this.#provider?.refuseOwn();
+    const id = unwrap(view(queue(), this.#object()));
+    return unwrap(await outcome(id)) as LockView;
   }
 
   /**

@@ -50,6 +50,9 @@ class Lock(BlockingLock):
     def locked(self) -> bool:
         return _wait(lambda queue: queue.locked(self)) == "locked"
 
+    def _view(self) -> LockView:
+        return cast("LockView", _wait(lambda queue: queue.view(self)))
+
     def wait_lost(self, timeout: Duration | None = None) -> LockLost | None:
         try:
             _wait(lambda queue: queue.wait_lost(self, timeout))

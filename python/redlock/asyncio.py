@@ -135,11 +135,10 @@ class Election(Candidate[Lock]):
     'led, and resigned by returning'
     """
 
-    __slots__ = ("_client",)
+    __slots__ = ()
 
     def __init__(self, _client: "Redlock", _name: str | bytes, /, **options: Unpack[ElectionOptions]) -> None:
         super().__init__(_client.lock, _name, options)
-        self._client = _client
 
     async def run(self, body: Callable[[Lock], Coroutine[Any, Any, R]]) -> R | None:
         """Campaign, and run `body(lock)` as the leader. Return what it returns, or `None` once the election is stopped.
@@ -209,9 +208,10 @@ class Election(Candidate[Lock]):
     async def leader(self) -> Leader | None:
         """Ask the nodes who leads; see `redlock.Election.leader`. Cancelling it changes nothing.
 
-        Raises `LockClosed` if the client is closed.
+        Raises `LockUnavailable` or `LockForbidden` if too few nodes answer to know, and `LockClosed` if the client is
+        closed.
         """
-        return leader_of(await self._client.inspect(self._template.name))
+        return leader_of(cast("LockView", await _calls.result(_calls.Queue.view, self._template)))
 
 
 def _cut(loop: asyncio.AbstractEventLoop, reference: weakref.ref[Body[bool]]) -> None:

@@ -79,11 +79,10 @@ class Election(Candidate[Lock]):
     'led, and resigned by returning'
     """
 
-    __slots__ = ("_client",)
+    __slots__ = ()
 
     def __init__(self, _client: "Redlock", _name: str | bytes, /, **options: Unpack[ElectionOptions]) -> None:
         super().__init__(_client.lock, _name, options)
-        self._client = _client
 
     def run(self, body: Callable[[Lock], R]) -> R | None:
         """Campaign, and run `body(lock)` as the leader. Return what it returns, or `None` if the election was stopped.
@@ -146,7 +145,8 @@ class Election(Candidate[Lock]):
 
         The answer may be out of date when it arrives. Takes as long as `Redlock.inspect`.
 
-        Raises `LockClosed` if the client is closed.
+        Raises `LockUnavailable` or `LockForbidden` if too few nodes answer to know, and `LockClosed` if the client is
+        closed.
 
         >>> import redlock
         >>> client = redlock.Redlock("memory://who", label="worker 7")
@@ -156,7 +156,7 @@ class Election(Candidate[Lock]):
         >>> election.run(lambda lock: election.leader().label)
         'worker 7'
         """
-        return leader_of(self._client.inspect(self._template.name))
+        return leader_of(self._template._view())  # noqa: SLF001 - it is for this
 
 
 # gevent and eventlet put their own function in its place.

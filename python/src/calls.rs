@@ -163,6 +163,11 @@ impl Queue {
         Ok(self.queue.start(handle.get().object.is_locked()?)?)
     }
 
+    fn view(&self, handle: &Bound<'_, Handle>) -> Result<u64, Raised> {
+        handle.get().prepare(handle.py())?;
+        Ok(self.queue.start(handle.get().object.view()?)?)
+    }
+
     #[pyo3(signature = (handle, timeout = None))]
     fn wait_lost(&self, handle: &Bound<'_, Handle>, timeout: Option<Bound<'_, PyAny>>) -> Result<u64, Raised> {
         Ok(self.queue.wait_lost(&handle.get().object, limit(timeout)?)?)

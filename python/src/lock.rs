@@ -19,6 +19,7 @@ use crate::convert::{self, blocking, own_timeout};
 use crate::credentials::Provider;
 use crate::error::{Raised, to_pyerr};
 use crate::events;
+use crate::inspect::to_python;
 use crate::shape::{Given, Title};
 use crate::signals::Signals;
 
@@ -380,6 +381,14 @@ impl Lock {
     fn locked(slf: &Bound<'_, Self>) -> Result<bool, Raised> {
         slf.as_super().get().prepare(slf.py())?;
         Self::block(slf, |object, signals| object.is_locked()?.drive(signals.check()))
+    }
+
+    /// Read whose the lock is. Raises `LockUnavailable` or `LockForbidden` if too few nodes answer to know.
+    #[pyo3(name = "_view")]
+    fn view<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>, Raised> {
+        slf.as_super().get().prepare(slf.py())?;
+        let view = Self::block(slf, |object, signals| object.view()?.drive(signals.check()))?;
+        Ok(to_python(slf.py(), view)?)
     }
 
     /// Wait until the lock is lost, but for at most `timeout` seconds. Return the loss, or `None`.

@@ -276,6 +276,10 @@ def test_a_campaign_outlasts_an_outage(drivers: Drivers, own_nodes: Cluster, nam
     runs = [election.start_run() for election in elections]
     until(lambda: (time.monotonic() - began) * 1000 > OUTAGE_MS + SLACK_MS, "the outage is long", LIMIT_S)
     assert all(run.pending for run in runs)
+    for election in elections:
+        with pytest.raises(LockError) as unknown:
+            election.leader()
+        assert unknown.value.code == "unavailable"
     for server in down:
         server.restart()
     for election, run in zip(elections, runs, strict=True):

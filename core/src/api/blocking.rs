@@ -474,10 +474,10 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// `invalid_argument` for a wrong name, `closed` if the client is closed; `unavailable` if the system gives no thread.
+    /// As [`crate::Election::leader`].
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
         let context = self.0.context()?;
-        drive(&Caller::asking(&context.clone()), inspect::inspect(context))?.map(leader)
+        drive(&Caller::asking(&context.clone()), inspect::inspect_known(context))?.map(leader)
     }
 
     /// Campaigns until it leads, and returns the guard of its term, or `None` once the election was stopped; see

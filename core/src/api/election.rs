@@ -165,13 +165,14 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// `invalid_argument` for a wrong name, `closed` if the client is closed; `unavailable` if the system gives no thread.
+    /// `unavailable` or `forbidden` if too few nodes answer to know, `invalid_argument` for a wrong name, `closed` if the
+    /// client is closed; `unavailable` also if the system gives no thread.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
-        inspect::inspect(self.context()?).await.map(leader)
+        inspect::inspect_known(self.context()?).await.map(leader)
     }
 
     /// Checks its name and options, and returns the context of a call.

@@ -167,6 +167,16 @@ pub(crate) async fn inspect(context: LockContext) -> Result<LockView, Error> {
     Ok(view(&context, answers))
 }
 
+/// Reads the same, for a caller that has to know whose the lock is.
+///
+/// # Errors
+///
+/// Those of [`is_locked`].
+pub(crate) async fn inspect_known(context: LockContext) -> Result<LockView, Error> {
+    let answers = ask_open(&context, true, |_, _| false).await?;
+    if is_decided(&context, &answers) { Ok(view(&context, answers)) } else { Err(unknown(&context, &answers)) }
+}
+
 /// How many slots of a semaphore are asked about at once.
 const SLOTS_AT_ONCE: u32 = 64;
 
@@ -243,12 +253,18 @@ pub(crate) fn unanswered(context: &LockContext, within: Duration) -> Error {
 async fn is_taken(context: LockContext) -> Result<bool, Error> {
     // Readers leave a shared lock to those who wait for it.
     let counts = context.spec.names.are_shared();
-    let mut answers = ask(&context, counts, is_decided).await?;
-    if answers.contains(&Err(Failure::Closed)) {
-        // A closed idle connection says nothing about the lock.
-        answers = ask(&context, counts, is_decided).await?;
-    }
+    let answers = ask_open(&context, counts, is_decided).await?;
     quorum::is_locked(&ballots(&context, &answers)).ok_or_else(|| unknown(&context, &answers))
+}
+
+/// Asks every node as [`ask`] does, and again if an idle connection was closed, which says nothing about the lock.
+async fn ask_open(
+    context: &LockContext,
+    counts: bool,
+    decided: impl Fn(&LockContext, &[Answer]) -> bool + Clone + Send + Sync + 'static,
+) -> Result<Vec<Answer>, Error> {
+    let answers = ask(context, counts, decided.clone()).await?;
+    if answers.contains(&Err(Failure::Closed)) { ask(context, counts, decided).await } else { Ok(answers) }
 }
 
 /// Asks every node until `decided`, also how many wait if it `counts`. On the caller's tokio runtime, or else in the

@@ -27,7 +27,7 @@ use tokio::runtime::Id;
 
 use crate::acquire::thread::{Caller, Stop, acquire_unless, drive_unless};
 use crate::api::client::Redlock;
-use crate::api::inspect;
+use crate::api::inspect::{self, LockView};
 use crate::api::lock::{Fixed, Lock, ignore_unconfirmed};
 use crate::bindings::calls::Call;
 use crate::error::{Error, ErrorKind, LostReason, Waited};
@@ -454,6 +454,16 @@ impl LockObject {
         self.check_allowed(pid, Protocol::allows_is_locked)?;
         let context = self.context(pid, None)?;
         Ok(Call::about(&context.clone(), inspect::is_locked(context)))
+    }
+
+    /// Reads whose the lock is; see [`Election::leader`](crate::Election::leader).
+    ///
+    /// # Errors
+    ///
+    /// `invalid_argument` or `closed`.
+    pub fn view(&self) -> Result<Call<LockView>, Error> {
+        let context = self.context(Pid::now(), None)?;
+        Ok(Call::about(&context.clone(), inspect::inspect_known(context)))
     }
 
     /// Waits on the calling thread until the current hold is lost or released, but for at most `limit`. Returns the
