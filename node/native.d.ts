@@ -19,6 +19,8 @@ export declare class Client {
   templateOfDetached(text: string, options?: Array<unknown> | undefined | null): Template | Failure
   /** Makes a listing of the locks that are held and match a pattern. Sends nothing. */
   listing(pattern: Name): Listing
+  /** Returns the addresses of the nodes, without user names or passwords. */
+  addresses(): Array<string>
   /** Closes the client. The background releases its locks. */
   closeNow(): void
 }

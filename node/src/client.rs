@@ -103,6 +103,12 @@ impl Client {
         Listing(Pages::new(&self.0, bytes(&pattern)))
     }
 
+    /// Returns the addresses of the nodes, without user names or passwords.
+    #[napi(catch_unwind)]
+    pub fn addresses(&self) -> Vec<String> {
+        self.0.shown_addresses()
+    }
+
     /// Closes the client. The background releases its locks.
     #[napi(catch_unwind)]
     pub fn close_now(&self) {

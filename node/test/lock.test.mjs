@@ -134,22 +134,32 @@ test("no output shows credentials or tokens", async () => {
     const url = `${guarded.url}?pass=hunter2`;
     const client = new Redlock(url);
     const lock = await client.lock("foo").acquire();
+    const election = client.election("foo");
     const invalid = await failure(() => new Redlock(`${url}&timeout=5`));
     const timeout = await failure(() => client.lock("foo").acquire({ timeout: 0 }));
-    const output = shown({ client, lock, signal: lock.signal, timeout, invalid }, { depth: 9, showHidden: true });
+    const output = shown(
+      { client, election, lock, signal: lock.signal, timeout, invalid },
+      { depth: 9, showHidden: true },
+    );
     assert.doesNotMatch(output, /hunter2/);
     assert.doesNotMatch(output, /[0-9a-f]{32}/, "a token");
     assert.match(output, /Lock \{ name: 'foo', held: true, remaining: /);
+    assert.match(output, /Redlock \{ nodes: \[ 'unix:/);
+    assert.match(output, /Election \{ name: 'foo', stopped: false \}/);
     assert.deepEqual(Object.keys(JSON.parse(JSON.stringify({ lock })).lock), ["name", "held", "remaining"]);
     await lock.release();
+    await client.close();
+    assert.match(JSON.stringify([client, election]), /^\[{"nodes":\["unix:.*"\]},{"name":"foo","stopped":false}\]$/);
   } finally {
     await guarded.stop();
   }
 });
 
-test("a lock is not copied, and is made by a client", async () => {
+test("nothing is copied, and a client makes locks and elections", async () => {
   const held = redlock.lock(fresh());
-  assert.match((await failure(() => structuredClone([held]))).message, /a lock is one holder and cannot be copied/);
+  for (const object of [held, redlock, redlock.election(fresh())]) {
+    assert.match((await failure(() => structuredClone([object]))).message, /cannot be copied; make another/);
+  }
   for (const Class of [held.constructor, redlock.election(fresh()).constructor]) {
     for (const given of [[], ["name"], [redlock, "name"]]) {
       const error = await failure(() => new Class(...given));

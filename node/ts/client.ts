@@ -16,7 +16,7 @@ import { type Nodes, read } from "./clients.js";
 import { Provider } from "./credentials.js";
 import { Election, type ElectionOptions } from "./election.js";
 import { LockInvalidArgument, unwrap } from "./errors.js";
-import { ACQUIRE, type AcquireOptions, given, HOW, Lock } from "./lock.js";
+import { ACQUIRE, type AcquireOptions, given, HOW, Lock, inspect as shown } from "./lock.js";
 import { type Locked, wrap } from "./locked.js";
 import type { ClientOptions, LockOptions, NameOptions } from "./options.js";
 import { Templates } from "./template.js";
@@ -205,6 +205,9 @@ function viewOf({ slot, label, fence, since, ttlLeft, waiting, readers, nodes, .
 const dispose: typeof Symbol.dispose = Symbol.dispose ?? Symbol.for("Symbol.dispose");
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
 
+/** As that of a lock. */
+const UNCLONEABLE = Symbol("a client cannot be copied; make another with its addresses where it is needed");
+
 /**
  * A client for one set of nodes: one server, or several independent ones of which a quorum must agree.
  *
@@ -218,6 +221,8 @@ const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.f
  * ```
  */
 export class Redlock {
+  /** @internal */
+  readonly uncloneable = UNCLONEABLE;
   readonly #client: Client;
   readonly #prefix: string;
   readonly #templates: Templates;
@@ -574,6 +579,16 @@ export class Redlock {
     this.#provider?.refuseOwn();
     const id = unwrap(diagnose(queue(), this.#client));
     return unwrap(await outcome(id)) as Diagnosis[];
+  }
+
+  /** What a logger writes. @internal */
+  toJSON(): object {
+    return { nodes: this.#client.addresses() };
+  }
+
+  /** @internal */
+  [shown](): unknown {
+    return Object.assign(new (class Redlock {})(), this.toJSON());
   }
 
   /** @internal */

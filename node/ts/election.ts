@@ -1,7 +1,7 @@
 /** Elections: of many candidates, at most one leads. */
 
 import { LockClosed, LockInvalidArgument, LockLost, LockUnavailable } from "./errors.js";
-import type { Lock } from "./lock.js";
+import { inspect, type Lock } from "./lock.js";
 import type { LockOptions } from "./options.js";
 import { checkedOptions, LOCK_OPTIONS, refuseGenerator } from "./validate.js";
 
@@ -13,6 +13,9 @@ import { checkedOptions, LOCK_OPTIONS, refuseGenerator } from "./validate.js";
 export type ElectionOptions = Pick<LockOptions, (typeof OPTIONS)[number]>;
 
 const OPTIONS = ["ttl", "margin", "nodeTimeout", "restartDelay", "fenceTtl", "label"] as const;
+
+/** As that of a lock. */
+const UNCLONEABLE = Symbol("an election cannot be copied; make another with its name where it is needed");
 
 /** A leader, as the nodes show it. */
 export interface Leader {
@@ -40,16 +43,20 @@ export interface Leader {
  * ```
  */
 export class Election {
+  /** @internal */
+  readonly uncloneable = UNCLONEABLE;
   readonly #term: () => Lock;
+  readonly #name: string;
   readonly #stopping = new AbortController();
 
-  private constructor(term: () => Lock) {
+  private constructor(term: () => Lock, name: string) {
     if (typeof term !== "function") {
       throw new LockInvalidArgument(
         'a client makes elections: redlock.election("name"), or election("name") with the default client',
       );
     }
     this.#term = term;
+    this.#name = name;
   }
 
   /** @internal */
@@ -67,8 +74,7 @@ export class Election {
     const kept = typeof name === "string" ? name : new Uint8Array(name);
     const make = () => term(kept, given);
     // A wrong name is refused now, and not by the first campaign.
-    make();
-    return new Election(make);
+    return new Election(make, make().name);
   }
 
   /**
@@ -140,6 +146,16 @@ export class Election {
   async leader(): Promise<Leader | null> {
     const { state, label = null, fence = null, nodes } = await this.#term().view();
     return state === "held" ? { label, term: nodes.length === 1 ? fence : null } : null;
+  }
+
+  /** What a logger writes. @internal */
+  toJSON(): object {
+    return { name: this.#name, stopped: this.stopped };
+  }
+
+  /** @internal */
+  [inspect](): unknown {
+    return Object.assign(new (class Election {})(), this.toJSON());
   }
 
   /** Acquires the lock, however long no quorum answers. Returns false once the election is stopped. */
