@@ -70,8 +70,8 @@ class Lock(OnlyAsyncWith, _calls.Watched):
     cancels the task that iterates over it while that is outside of the block, where nothing raises `LockLost`. Enter
     the block around the loop instead.
 
-    As a decorator for coroutine functions it makes a fresh lock for each call, with the same options and `on_lost`
-    callbacks. `Redlock.locked` makes decorators that can do more.
+    As a decorator for coroutine functions it makes a fresh lock for each call, as `redlock.Lock` does.
+    `Redlock.locked` makes decorators that can do more.
 
     >>> import asyncio
     >>> from redlock import asyncio as redlock
@@ -382,7 +382,10 @@ class Lock(OnlyAsyncWith, _calls.Watched):
     def _another(self) -> "Lock":
         """Make another lock with the same name and options, and on the present default client if this one had one."""
         if self._made_with is None:
-            other: Lock = type(self)(self)
+            # A subclass may have another constructor, and attributes that it has set.
+            other = _native.Handle.__new__(type(self), self)
+            Lock.__init__(other, self)
+            getattr(other, "__dict__", {}).update(getattr(self, "__dict__", {}))
         else:
             make, args, options = self._made_with
             other = make(*args, **options)

@@ -35,9 +35,10 @@ class Lock(OnlyWith, _native.Lock):
     raising, the loss becomes a note of that exception. A release that no quorum confirms is not an error there: the
     background continues it.
 
-    As a decorator it makes a fresh lock for each call, with the same options and `on_lost` callbacks. Generators and
-    coroutine functions are refused with `TypeError`: their body would run after the release. Behind other decorators,
-    such as `contextlib.contextmanager`, the call refuses them. `Redlock.locked` makes decorators that can do more.
+    As a decorator it makes a fresh lock for each call, with the same options and `on_lost` callbacks. In a subclass, it
+    has the same attributes, and the constructor is not called. Generators and coroutine functions are refused with
+    `TypeError`: their body would run after the release. Behind other decorators, such as `contextlib.contextmanager`,
+    the call refuses them. `Redlock.locked` makes decorators that can do more.
 
     It cannot be pickled or copied. If it is garbage-collected after `acquire`, it stays held until the process ends,
     with a `ResourceWarning`: nothing can release it any more. In a `with` block, it is released.
@@ -99,7 +100,9 @@ class Lock(OnlyWith, _native.Lock):
         try:
             make, args, options = self._made_with
         except AttributeError:
-            other: Lock = type(self)(self)
+            # A subclass may have another constructor, and attributes that it has set.
+            other = _native.Lock.__new__(type(self), self)
+            getattr(other, "__dict__", {}).update(getattr(self, "__dict__", {}))
         else:
             other = make(*args, **options)
         for callback in getattr(self, "_callbacks", ()):

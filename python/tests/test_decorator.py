@@ -32,6 +32,34 @@ def test_each_call_has_a_lock_of_its_own(client: redlock.Redlock, server: Server
     assert not server.has(name)
 
 
+@pytest.mark.parametrize("face", [redlock, aio])
+async def test_a_subclass_with_another_constructor_decorates(face: Any, name: str) -> None:
+    client, entered = face.Redlock("memory://subclass"), list[str]()
+    base: Any = face.Lock
+
+    class Coloured(base):  # type: ignore[misc]
+        def __new__(cls, colour: str) -> Any:  # noqa: ARG004 - `__init__` uses it
+            return super().__new__(cls, client, name)
+
+        def __init__(self, colour: str) -> None:
+            super().__init__(*[client] if face is aio else [])
+            self.colour = colour
+
+        def __enter__(self) -> Any:
+            entered.append(self.colour)
+            return super().__enter__()
+
+        async def __aenter__(self) -> Any:
+            entered.append(self.colour)
+            return await super().__aenter__()
+
+    if face is aio:
+        await Coloured("blue")(coroutine)()
+    else:
+        Coloured("blue")(plain)()
+    assert entered == ["blue"]
+
+
 class Caller:
     async def __call__(self) -> None: ...
 
