@@ -53,10 +53,15 @@ class RedlockError(Exception):
     nodes: tuple[tuple[str, str], ...]
     """What each node answered in the last round, as pairs of node and answer, in the order the nodes were given in."""
 
-    def __init__(self, message: str = "", *, name: str | None = None, nodes: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(self, message: str = "", name: str | None = None, nodes: tuple[tuple[str, str], ...] = ()) -> None:
         super().__init__(message)
         self.name = name
-        self.nodes = nodes
+        self.nodes = tuple((node, answer) for node, answer in nodes)
+        # They make the same error again, also in Celery, which sends them as JSON.
+        self.args = message, name, self.nodes
+
+    def __str__(self) -> str:
+        return str(*self.args[:1])
 
 
 class LockTimeout(RedlockError, TimeoutError):  # noqa: N818 - the name is the same in every language
@@ -84,20 +89,20 @@ class LockTimeout(RedlockError, TimeoutError):  # noqa: N818 - the name is the s
     held_by_this_process: bool
     """Whether this process holds the lock itself."""
 
-    def __init__(  # noqa: PLR0913 - each is a part of the message too
+    def __init__(  # noqa: PLR0913, PLR0917 - each is a part of the message too
         self,
         message: str = "",
-        *,
         name: str | None = None,
         nodes: tuple[tuple[str, str], ...] = (),
         holder_label: str | None = None,
         holder_ttl_left: float | None = None,
         held_by_this_process: bool = False,
     ) -> None:
-        super().__init__(message, name=name, nodes=nodes)
+        super().__init__(message, name, nodes)
         self.holder_label = holder_label
         self.holder_ttl_left = holder_ttl_left
         self.held_by_this_process = held_by_this_process
+        self.args += holder_label, holder_ttl_left, held_by_this_process
 
 
 class LockUnavailable(RedlockError, ConnectionError):  # noqa: N818
@@ -126,13 +131,13 @@ class LockLost(RedlockError):  # noqa: N818
     def __init__(
         self,
         message: str = "",
-        *,
         name: str | None = None,
         nodes: tuple[tuple[str, str], ...] = (),
         reason: LostReason = "expired",
     ) -> None:
-        super().__init__(message, name=name, nodes=nodes)
+        super().__init__(message, name, nodes)
         self.reason = reason
+        self.args += (reason,)
 
 
 class LockNotHeld(RedlockError, RuntimeError):  # noqa: N818
@@ -181,13 +186,13 @@ class LockInvalidArgument(RedlockError, ValueError):  # noqa: N818
     def __init__(
         self,
         message: str = "",
-        *,
         name: str | None = None,
         nodes: tuple[tuple[str, str], ...] = (),
         option: str | None = None,
     ) -> None:
-        super().__init__(message, name=name, nodes=nodes)
+        super().__init__(message, name, nodes)
         self.option = option
+        self.args += (option,)
 
 
 _CLASSES: dict[str, type[RedlockError]] = {

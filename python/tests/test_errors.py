@@ -1,4 +1,5 @@
 import builtins
+import copy
 import json
 import pickle
 from pathlib import Path
@@ -28,7 +29,7 @@ def test_no_class_without_a_code_and_no_reason_left_out() -> None:
 
 
 @pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["code"])
-def test_errors_can_be_pickled(case: dict[str, Any]) -> None:
+def test_errors_can_be_sent(case: dict[str, Any]) -> None:
     holder = {"holder_label": "label", "holder_ttl_left": 1.5, "held_by_this_process": True}
     of_code: dict[str, dict[str, Any]] = {
         "timeout": holder,
@@ -37,10 +38,11 @@ def test_errors_can_be_pickled(case: dict[str, Any]) -> None:
     }
     own = of_code.get(case["code"], {})
     error = errors.of_code(case["code"], "what happened", name="foo", nodes=(("node", "answer"),), **own)
-    again = pickle.loads(pickle.dumps(error))
-    assert type(again) is type(error)
-    assert (str(again), again.args, again.name, again.nodes) == ("what happened", error.args, "foo", error.nodes)
-    assert vars(again) == vars(error) == {"name": "foo", "nodes": (("node", "answer"),), **own}
+    of_celery = type(error)(*json.loads(json.dumps(error.args)))
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), of_celery):
+        assert type(again) is type(error)
+        assert (str(again), again.args) == ("what happened", error.args)
+        assert vars(again) == vars(error) == {"name": "foo", "nodes": (("node", "answer"),), **own}
 
 
 def test_a_code_of_a_later_engine_is_an_error_all_the_same() -> None:
