@@ -86,9 +86,13 @@ pub(crate) fn to_pyerr(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
-fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
+/// Returns the function that makes exceptions.
+pub(crate) fn of_code(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static OF_CODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let of_code = OF_CODE.import(py, "redlock.errors", "of_code")?;
+    OF_CODE.import(py, "redlock.errors", "of_code")
+}
+
+fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let details = PyDict::new(py);
     details.set_item("name", error.name())?;
     details.set_item("nodes", PyTuple::new(py, error.nodes().iter().map(|node| (&node.node, &node.answer)))?)?;
@@ -103,7 +107,7 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     if let Some(option) = error.option() {
         details.set_item("option", option)?;
     }
-    of_code.call((error.code(), error.to_string()), Some(&details)).map(PyErr::from_value)
+    of_code(py)?.call((error.code(), error.to_string()), Some(&details)).map(PyErr::from_value)
 }
 
 /// Returns the exception of the program's own function that is among the sources of `error`.

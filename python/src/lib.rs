@@ -28,6 +28,9 @@ use pyo3::prelude::*;
 #[pymodule(name = "_native", gil_used = true)]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter::require_first(module.py())?;
+    // A lock may be asked for while the interpreter ends, when nothing can be imported.
+    signals::Signals::here(module.py())?;
+    error::of_code(module.py())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<client::Client>()?;
     module.add_class::<lock::Handle>()?;

@@ -52,10 +52,10 @@ lock.acquire()
     "an object asks at its own end": """
 class Late:
     def __init__(self):
-        self.lock, self.error = client.lock(name), Exception
+        self.lock, self.error = client.lock(name), redlock.LockClosed
 
     def __del__(self):
-        # By now, nothing can be imported, and the lock may say just that.
+        # By now, nothing can be imported.
         try:
             self.lock.acquire(timeout=1)
         except self.error:
