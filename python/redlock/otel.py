@@ -29,7 +29,7 @@ import signal
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any, ParamSpec, Self, TypeVar
 
 from redlock import _cooperative, _losses, _native, asyncio, blocking
@@ -68,12 +68,12 @@ def instrument(*, meter_provider: MeterProvider | None = None, tracer_provider: 
     uninstrument()
     _observe_with(meter_provider)
     tracer = trace.get_tracer(_SCOPE, __version__, tracer_provider)
-    for kind, enter, leave, acquiring, detaching in _FACES:
+    for kind, enter, leave, acquiring in _FACES:
         for method in ("acquire", enter):
             _replace(kind, method, acquiring, tracer)
         for method in ("release", leave):
             _replace(kind, method, _within(_Release), tracer)
-        _replace(kind, "detach", detaching, tracer)
+        _replace(kind, "detach", _within(_detaching), tracer)
     for client, close in _CLOSES:
         _replace(client, close, _within(_Close), tracer)
     # The acquire of a candidate, which greenlets inherit.
@@ -450,36 +450,21 @@ def _within(block: Callable[[Any], contextlib.AbstractContextManager[None]]) -> 
     return wrap
 
 
-def _detaching(method: Callable[..., R], _: Tracer) -> Callable[..., R]:
-    def detach(self: _native.Handle, *args: object, **kwargs: object) -> R:
-        text = method(self, *args, **kwargs)
-        _detached(self)
-        return text
-
-    return detach
-
-
-def _detaching_task(method: Callable[..., Coroutine[Any, Any, R]], _: Tracer) -> Callable[..., Coroutine[Any, Any, R]]:
-    async def detach(self: _native.Handle, *args: object, **kwargs: object) -> R:
-        text = await method(self, *args, **kwargs)
-        _detached(self)
-        return text
-
-    return detach
-
-
-def _detached(lock: _native.Handle) -> None:
+@contextlib.contextmanager
+def _detaching(lock: _native.Handle) -> Generator[None]:
+    """End the hold of a lock once it is detached."""
+    yield
     hold = _holds.pop(lock, None)
     if hold is not None:
         hold.end("detached")
 
 
-_FACES: tuple[tuple[type[_native.Handle], str, str, Wrap, Wrap], ...] = (
-    (blocking.Lock, "__enter__", "__exit__", _acquiring, _detaching),
-    (_cooperative.Lock, "__enter__", "__exit__", _acquiring, _detaching),
-    (asyncio.Lock, "__aenter__", "__aexit__", _acquiring_task, _detaching_task),
+_FACES: tuple[tuple[type[_native.Handle], str, str, Wrap], ...] = (
+    (blocking.Lock, "__enter__", "__exit__", _acquiring),
+    (_cooperative.Lock, "__enter__", "__exit__", _acquiring),
+    (asyncio.Lock, "__aenter__", "__aexit__", _acquiring_task),
 )
-"""The classes of locks: how a block is entered and left, and what replaces its methods."""
+"""The classes of locks: how a block is entered and left, and what replaces the methods that acquire."""
 
 _CLOSES = ((blocking.Redlock, "close"), (asyncio.Redlock, "close"), (asyncio.Redlock, "aclose"))
 """The methods that end a client. Its block calls one of them."""
