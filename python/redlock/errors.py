@@ -195,20 +195,7 @@ class LockInvalidArgument(RedlockError, ValueError):  # noqa: N818
         self.args += (option,)
 
 
-_CLASSES: dict[str, type[RedlockError]] = {
-    error.code: error
-    for error in (
-        LockTimeout,
-        LockUnavailable,
-        LockForbidden,
-        LockLost,
-        LockNotHeld,
-        LockAlreadyHeld,
-        LockClosed,
-        LockInvalidArgument,
-        LockInternal,
-    )
-}
+_CLASSES: dict[str, type[RedlockError]] = {error.code: error for error in RedlockError.__subclasses__()}
 
 
 def of_code(code: str, message: str, **details: Any) -> RedlockError:  # noqa: ANN401 - each class has its own
