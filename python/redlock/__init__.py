@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from redlock import _credentials as _credentials  # the native half finds it without running code
 from redlock import _default, _exit
-from redlock._decorators import SKIPPED, Plan, Skipped
+from redlock._decorators import SKIPPED, Skipped
 from redlock._naming import Name, NameOf, Names
 from redlock._native import __version__
 from redlock.blocking import Decorator, Election, Lock, Redlock, typed
@@ -231,15 +231,7 @@ def locked(
     >>> ship(17)
     'held'
     """
-    plan = Plan(
-        lambda: _default.client(Redlock),
-        name,
-        permits=permits,
-        skip_if_held=skip_if_held,
-        pass_lock=pass_lock,
-        options=options,
-    )
-    return Decorator(plan)
+    return Decorator(lambda: _default.client(Redlock), name, permits, options, skips=skip_if_held, passes=pass_lock)
 
 
 def attach(text: str, *, ttl: Duration | None = None, timeout: Duration | None = OWN) -> Lock:

@@ -394,19 +394,14 @@ class Lock(OnlyAsyncWith, _calls.Watched):
         return other
 
 
-class Decorator:
+class Decorator(Plan[Lock]):
     """Runs each call of the coroutine functions that it decorates under the lock of a plan."""
-
-    __slots__ = ("_plan",)
-
-    def __init__(self, plan: Plan[Lock]) -> None:
-        self._plan = plan
 
     def __call__(self, *given: Callable[..., Task[R]], **others: object) -> Callable[..., Task[R | Skipped]]:
         """Decorate the function that is given."""
         function = only(given, others)
         coroutine(function, _TAKER)
-        plan, place = self._plan, Place(function, self._plan, Lock)
+        place = Place(function, self, Lock)
 
         async def locked(*args: Any, **kwargs: Any) -> R | Skipped:  # noqa: ANN401 - those of the function
             lock = place.lock(args, kwargs)
@@ -414,7 +409,7 @@ class Decorator:
                 try:
                     await stack.enter_async_context(lock)
                 except LockTimeout:
-                    if plan.skips:
+                    if self.skips:
                         return SKIPPED
                     raise
                 return await place.call(lock, args, kwargs)  # type: ignore[no-any-return]

@@ -166,20 +166,20 @@ class Plan(Generic[L]):
         self,
         client: Callable[[], Makes[L]],
         name: NameOf,
-        *,
         permits: int | None,
-        skip_if_held: bool,
-        pass_lock: bool,
         options: NameOptions,
+        *,
+        skips: bool,
+        passes: bool,
     ) -> None:
         """Check the options now, and not at the first call. Each call asks for the `client`."""
         self._client = client
         self._permits = permits
-        self._options = {"timeout": 0, **options} if skip_if_held else options
+        self._options = {"timeout": 0, **options} if skips else options
         # What can be iterated over once serves every call.
         self.name = tuple(name) if is_several(name) else name
-        self.skips = skip_if_held
-        self.passes = pass_lock
+        self.skips = skips
+        self.passes = passes
         self.lock(example(self.name))
 
     def lock(self, name: object) -> L:

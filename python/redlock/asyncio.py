@@ -30,7 +30,7 @@ from typing import Any, Self, TypeVar, Unpack, cast
 from redlock import _calls, _default, _native
 from redlock._awaited import Body, Decorator, Lock, typed
 from redlock._checks import OnlyAsyncWith, coroutine
-from redlock._decorators import SKIPPED, Plan, Skipped
+from redlock._decorators import SKIPPED, Skipped
 from redlock._naming import Name, NameOf, Names
 from redlock.diagnosis import Diagnosis, Finding, Level
 from redlock.errors import (
@@ -283,15 +283,7 @@ class Redlock(OnlyAsyncWith, _native.Client):
         **options: Unpack[NameOptions],
     ) -> Decorator:
         """Make a decorator for coroutine functions; see `redlock.Redlock.locked`. Sends nothing."""
-        plan = Plan(
-            lambda: self,
-            name,
-            permits=permits,
-            skip_if_held=skip_if_held,
-            pass_lock=pass_lock,
-            options=options,
-        )
-        return Decorator(plan)
+        return Decorator(lambda: self, name, permits, options, skips=skip_if_held, passes=pass_lock)
 
     async def attach(self, text: str, *, ttl: Duration | None = None, timeout: Duration | None = OWN) -> Lock:
         """Go on with the hold that `Lock.detach` has ended with this text; see `redlock.Redlock.attach`.
@@ -432,15 +424,7 @@ def locked(
     >>> asyncio.run(ship(17))
     'order:17'
     """
-    plan = Plan(
-        lambda: _default.client(Redlock),
-        name,
-        permits=permits,
-        skip_if_held=skip_if_held,
-        pass_lock=pass_lock,
-        options=options,
-    )
-    return Decorator(plan)
+    return Decorator(lambda: _default.client(Redlock), name, permits, options, skips=skip_if_held, passes=pass_lock)
 
 
 async def attach(text: str, *, ttl: Duration | None = None, timeout: Duration | None = OWN) -> Lock:

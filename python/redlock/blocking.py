@@ -24,19 +24,14 @@ R = TypeVar("R")
 _ELECTION = "an election of redlock (redlock.asyncio has one for coroutine functions)"
 
 
-class Decorator:
+class Decorator(Plan[Lock]):
     """Runs each call of the functions that it decorates under the lock of a plan."""
-
-    __slots__ = ("_plan",)
-
-    def __init__(self, plan: Plan[Lock]) -> None:
-        self._plan = plan
 
     def __call__(self, *given: Callable[..., R], **others: object) -> Callable[..., R | Skipped]:
         """Decorate the function that is given."""
         function = only(given, others)
         plain(function, TAKER)
-        plan, place = self._plan, Place(function, self._plan, Lock)
+        place = Place(function, self, Lock)
 
         def locked(*args: Any, **kwargs: Any) -> R | Skipped:  # noqa: ANN401 - those of the function
             lock = place.lock(args, kwargs)
@@ -44,7 +39,7 @@ class Decorator:
                 try:
                     stack.enter_context(lock)
                 except LockTimeout:
-                    if plan.skips:
+                    if self.skips:
                         return SKIPPED
                     raise
                 return ran(function, place.call(lock, args, kwargs), TAKER)  # type: ignore[no-any-return]
@@ -292,15 +287,7 @@ class Redlock(OnlyWith, _native.Client):
         ...     refund("ada"), refund("ada", 2)
         (redlock.SKIPPED, 'done')
         """
-        plan = Plan(
-            lambda: self,
-            name,
-            permits=permits,
-            skip_if_held=skip_if_held,
-            pass_lock=pass_lock,
-            options=options,
-        )
-        return Decorator(plan)
+        return Decorator(lambda: self, name, permits, options, skips=skip_if_held, passes=pass_lock)
 
     def attach(self, text: str, *, ttl: Duration | None = None, timeout: Duration | None = OWN) -> Lock:
         """Go on with the hold that `Lock.detach` has ended with this text. Return the lock, which is held.
