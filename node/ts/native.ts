@@ -12,83 +12,39 @@ const PLATFORMS = [
 ];
 
 /**
- * Loads what was built in a checkout, or else the package. Each place is written out, so that tools which collect the
- * files of a program find it, and within `try`, so that bundlers do not miss those for other platforms.
+ * Loads it from one place. Each is written out, so that tools which collect the files of a program find it, and within
+ * `try`, so that bundlers do not miss those for other platforms.
  */
-function loadFor(platform: string, failures: unknown[]): Native | undefined {
-  switch (platform) {
-    case "darwin-arm64":
-      try {
+function loadFrom(place: string, failures: unknown[]): Native | undefined {
+  try {
+    switch (place) {
+      case "../redlock.darwin-arm64.node":
         return require("../redlock.darwin-arm64.node");
-      } catch (failure) {
-        failures.push(failure);
-      }
-      try {
+      case "redlock-rs-darwin-arm64":
         return require("redlock-rs-darwin-arm64");
-      } catch (failure) {
-        failures.push(failure);
-      }
-      break;
-    case "darwin-x64":
-      try {
+      case "../redlock.darwin-x64.node":
         return require("../redlock.darwin-x64.node");
-      } catch (failure) {
-        failures.push(failure);
-      }
-      try {
+      case "redlock-rs-darwin-x64":
         return require("redlock-rs-darwin-x64");
-      } catch (failure) {
-        failures.push(failure);
-      }
-      break;
-    case "linux-arm64-gnu":
-      try {
+      case "../redlock.linux-arm64-gnu.node":
         return require("../redlock.linux-arm64-gnu.node");
-      } catch (failure) {
-        failures.push(failure);
-      }
-      try {
+      case "redlock-rs-linux-arm64-gnu":
         return require("redlock-rs-linux-arm64-gnu");
-      } catch (failure) {
-        failures.push(failure);
-      }
-      break;
-    case "linux-arm64-musl":
-      try {
+      case "../redlock.linux-arm64-musl.node":
         return require("../redlock.linux-arm64-musl.node");
-      } catch (failure) {
-        failures.push(failure);
-      }
-      try {
+      case "redlock-rs-linux-arm64-musl":
         return require("redlock-rs-linux-arm64-musl");
-      } catch (failure) {
-        failures.push(failure);
-      }
-      break;
-    case "linux-x64-gnu":
-      try {
+      case "../redlock.linux-x64-gnu.node":
         return require("../redlock.linux-x64-gnu.node");
-      } catch (failure) {
-        failures.push(failure);
-      }
-      try {
+      case "redlock-rs-linux-x64-gnu":
         return require("redlock-rs-linux-x64-gnu");
-      } catch (failure) {
-        failures.push(failure);
-      }
-      break;
-    case "linux-x64-musl":
-      try {
+      case "../redlock.linux-x64-musl.node":
         return require("../redlock.linux-x64-musl.node");
-      } catch (failure) {
-        failures.push(failure);
-      }
-      try {
+      case "redlock-rs-linux-x64-musl":
         return require("redlock-rs-linux-x64-musl");
-      } catch (failure) {
-        failures.push(failure);
-      }
-      break;
+    }
+  } catch (failure) {
+    failures.push(failure);
   }
   return undefined;
 }
@@ -98,7 +54,8 @@ function load(): Native {
   const failures: unknown[] = [];
   // Of two for one platform, that for another libc is usually not installed, and cannot be loaded if it is.
   for (const platform of PLATFORMS.filter((known) => known === here || known.startsWith(`${here}-`))) {
-    const native = loadFor(platform, failures);
+    // What was built in a checkout, or else the package.
+    const native = loadFrom(`../redlock.${platform}.node`, failures) ?? loadFrom(`redlock-rs-${platform}`, failures);
     if (native !== undefined) return native;
   }
   const cause = new AggregateError(failures);
