@@ -31,7 +31,7 @@ import {
 import { waited } from "#native";
 import { queue } from "./calls.js";
 import { Redlock } from "./client.js";
-import { type ErrorCode, LockInvalidArgument, LockLost, RedlockError } from "./errors.js";
+import { LockInvalidArgument, LockLost, RedlockError } from "./errors.js";
 import { type AcquireOptions, Lock, type TryOptions } from "./lock.js";
 import { type Metric, stats } from "./stats.js";
 import { checked, type Kinds } from "./validate.js";
@@ -54,17 +54,6 @@ const OPTIONS: Kinds = {
 
 /** The parts of a histogram, each an instrument of its own. */
 const PARTS = ["_bucket", "_sum", "_count"];
-
-/** The errors of an acquire that are a failure. That others hold the lock is an answer. */
-const FAILURES: readonly ErrorCode[] = [
-  "unavailable",
-  "forbidden",
-  "already_held",
-  "closed",
-  "invalid_argument",
-  "internal",
-  "lost",
-];
 
 /** The outcomes of calls for which the engine says how they waited. It does not for calls that it refused. */
 const ANSWERS: readonly string[] = ["acquired", "timeout", "unavailable", "forbidden", "lost"];
@@ -309,7 +298,8 @@ function endAcquire(span: Span | undefined, lock: Lock, outcome: string, failure
   span?.setAttribute("redlock.outcome", outcome);
   const known = ANSWERS.includes(outcome) ? waited(queue(), Lock.numberOf(lock)) : null;
   if (known !== null) span?.setAttributes({ "redlock.contended": known.contended, "redlock.waits": known.waits });
-  if (failure instanceof RedlockError && outcome === failure.code && FAILURES.includes(failure.code)) {
+  // That others hold the lock is an answer.
+  if (failure instanceof RedlockError && outcome === failure.code && outcome !== "timeout") {
     span?.setStatus({ code: SpanStatusCode.ERROR, message: failure.message });
   }
   span?.end();
@@ -320,7 +310,8 @@ function outcomeOf(lock: Lock, error: unknown): string {
   if (!(error instanceof RedlockError)) return "cancelled";
   // Only a lock that is attached is lost in an acquire.
   if (error.code === "lost" && error.lockName !== lock.name) return "cancelled";
-  return error.code === "timeout" || FAILURES.includes(error.code) ? error.code : "cancelled";
+  // No acquire fails so.
+  return error.code === "not_held" ? "cancelled" : error.code;
 }
 
 function beginHold(span: Span, lock: Lock): void {
