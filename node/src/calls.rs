@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use napi::Env;
-use napi::bindgen_prelude::{Either, Either6, Function, Object};
+use napi::bindgen_prelude::{Either, Either5, Function, Object};
 use napi_derive::napi;
 use redlock::Error;
-use redlock::bindings::calls as engine;
-use redlock::bindings::completion_queue::{Completion, Queue as Completions, Taken};
+use redlock::bindings::calls::{self as engine, Taken};
+use redlock::bindings::completion_queue::{Completion, Queue as Completions};
 use redlock::bindings::lock_object::{AbandonedHold, LockObject};
 use redlock::bindings::options::Unit;
 
@@ -53,7 +53,7 @@ pub(crate) struct Calls {
 pub type Started = Either<i64, Failure>;
 
 /// The result of a call that is ready.
-type Result6 = Option<Either6<&'static str, LockView, Vec<LockView>, Vec<NodeDiagnosis>, Detached, Failure>>;
+type Result5 = Option<Either5<&'static str, Vec<LockView>, Vec<NodeDiagnosis>, Detached, Failure>>;
 
 /// A detached lock.
 #[napi(object, object_from_js = false)]
@@ -133,11 +133,7 @@ impl Calls {
     }
 
     /// Starts `call` and counts it. Returns what JavaScript is told.
-    fn start<T: Into<Taken> + Send + 'static>(
-        &self,
-        env: Env,
-        call: Result<engine::Call<T>, Error>,
-    ) -> napi::Result<Started> {
+    fn start(&self, env: Env, call: Result<engine::Call, Error>) -> napi::Result<Started> {
         self.started(env, call.and_then(|call| self.completions.start(call)))
     }
 
@@ -244,54 +240,48 @@ pub fn leave(env: Env, queue: i64, lock: i64, kept: bool) -> napi::Result<Starte
 /// Starts an inspection of a name.
 #[napi(catch_unwind)]
 pub fn inspect(env: Env, queue: i64, client: &Client, name: Name) -> napi::Result<Started> {
-    let calls = Calls::of(queue)?;
-    calls.start(env, engine::inspect(&client.0, bytes(&name)))
+    Calls::of(queue)?.start(env, engine::inspect(&client.0, bytes(&name)))
 }
 
 /// Starts an inspection of the slots of a semaphore.
 #[napi(catch_unwind)]
 pub fn inspect_semaphore(env: Env, queue: i64, client: &Client, name: Name, permits: f64) -> napi::Result<Started> {
-    let calls = Calls::of(queue)?;
     let call =
         read_whole("permits", permits).and_then(|permits| engine::inspect_semaphore(&client.0, bytes(&name), permits));
-    calls.start(env, call)
+    Calls::of(queue)?.start(env, call)
 }
 
 /// Starts to read the next locks of a listing. The result is an array, which is empty at the end.
 #[napi(catch_unwind)]
 pub fn list_page(env: Env, queue: i64, listing: &Listing) -> napi::Result<Started> {
-    let calls = Calls::of(queue)?;
-    calls.start(env, engine::list_page(&listing.0))
+    Calls::of(queue)?.start(env, engine::list_page(&listing.0))
 }
 
 /// Starts to wait until a lock is free. The result is `free`, or `locked` at the end of the timeout.
 #[napi(catch_unwind)]
 pub fn wait_free(env: Env, queue: i64, client: &Client, name: Name, timeout: Timeout) -> napi::Result<Started> {
-    let calls = Calls::of(queue)?;
     let timeout = read_timeout(timeout);
-    calls.start(env, timeout.and_then(|timeout| engine::wait_free(&client.0, bytes(&name), timeout.flatten())))
+    Calls::of(queue)?
+        .start(env, timeout.and_then(|timeout| engine::wait_free(&client.0, bytes(&name), timeout.flatten())))
 }
 
 /// Starts to delete a lock that somebody else holds. The result is an array with whose it was, or with nothing.
 #[napi(catch_unwind)]
 pub fn break_lock(env: Env, queue: i64, client: &Client, name: Name, slot: Option<f64>) -> napi::Result<Started> {
-    let calls = Calls::of(queue)?;
     let slot = slot.map(|slot| read_whole("slot", slot)).transpose();
-    calls.start(env, slot.and_then(|slot| engine::break_lock(&client.0, bytes(&name), slot)))
+    Calls::of(queue)?.start(env, slot.and_then(|slot| engine::break_lock(&client.0, bytes(&name), slot)))
 }
 
 /// Starts a diagnosis of every node.
 #[napi(catch_unwind)]
 pub fn diagnose(env: Env, queue: i64, client: &Client) -> napi::Result<Started> {
-    let calls = Calls::of(queue)?;
-    calls.start(env, engine::diagnose(&client.0))
+    Calls::of(queue)?.start(env, engine::diagnose(&client.0))
 }
 
 /// Closes a client, and starts to wait for the release of its locks.
 #[napi(catch_unwind)]
 pub fn close(env: Env, queue: i64, client: &Client, limit: f64) -> napi::Result<Started> {
-    let calls = Calls::of(queue)?;
-    calls.start(env, Unit::Millis.duration("limit", limit).map(|limit| engine::close(&client.0, limit)))
+    Calls::of(queue)?.start(env, Unit::Millis.duration("limit", limit).map(|limit| engine::close(&client.0, limit)))
 }
 
 /// Starts to ask the nodes whether anybody holds the lock.
@@ -312,7 +302,7 @@ pub fn view(env: Env, queue: i64, lock: i64) -> napi::Result<Started> {
 #[napi(catch_unwind)]
 pub fn wait_lost(env: Env, queue: i64, lock: i64) -> napi::Result<Started> {
     let calls = Calls::of(queue)?;
-    calls.started(env, calls.completions.wait_lost(&calls.object(lock)?, None))
+    calls.start(env, calls.object(lock)?.wait_lost(None))
 }
 
 /// Returns an id that becomes ready each time the object loses the lock, and once more when the object is dropped.
@@ -348,9 +338,9 @@ pub fn drain(env: Env, queue: i64, takes: bool) -> napi::Result<Vec<i64>> {
 /// `again` if it is not finished and its id becomes ready once more, `gone` if the call does not exist.
 #[napi(
     catch_unwind,
-    ts_return_type = "null | 'again' | 'gone' | 'locked' | 'free' | LockView | Array<LockView> | Array<NodeDiagnosis> | Detached | Failure"
+    ts_return_type = "null | 'again' | 'gone' | 'locked' | 'free' | Array<LockView> | Array<NodeDiagnosis> | Detached | Failure"
 )]
-pub fn take(env: Env, queue: i64, id: i64) -> napi::Result<Result6> {
+pub fn take(env: Env, queue: i64, id: i64) -> napi::Result<Result5> {
     let calls = Calls::of(queue)?;
     // This comes first, so that no failure of the next line keeps the process alive.
     calls.end(env, 1)?;
@@ -360,14 +350,13 @@ pub fn take(env: Env, queue: i64, id: i64) -> napi::Result<Result6> {
     }
     Ok(match taken {
         Ok(Taken::Completed) => None,
-        Ok(Taken::View(view)) => Some(Either6::B((*view).into())),
-        Ok(Taken::Views(views)) => Some(Either6::C(views.into_iter().map(LockView::from).collect())),
-        Ok(Taken::Diagnoses(found)) => Some(Either6::D(found.into_iter().map(NodeDiagnosis::from).collect())),
-        Ok(Taken::IsLocked(is_locked)) => Some(Either6::A(if is_locked { "locked" } else { "free" })),
-        Ok(Taken::Detached(detaching)) => Some(Either6::E(Detached { text: detaching.into_text() })),
-        Ok(Taken::Pending) => Some(Either6::A("again")),
-        Ok(_) => Some(Either6::A("gone")),
-        Err(error) => Some(Either6::F(error.into())),
+        Ok(Taken::Views(views)) => Some(Either5::B(views.into_iter().map(LockView::from).collect())),
+        Ok(Taken::Diagnoses(found)) => Some(Either5::C(found.into_iter().map(NodeDiagnosis::from).collect())),
+        Ok(Taken::IsLocked(is_locked)) => Some(Either5::A(if is_locked { "locked" } else { "free" })),
+        Ok(Taken::Detached(detaching)) => Some(Either5::D(Detached { text: detaching.into_text() })),
+        Ok(Taken::Pending) => Some(Either5::A("again")),
+        Ok(_) => Some(Either5::A("gone")),
+        Err(error) => Some(Either5::E(error.into())),
     })
 }
 

@@ -15,7 +15,7 @@ import { publishEvents, publishLastEvents } from "./events.js";
 import { atExit, outside, wakeable } from "./wake.js";
 
 /** The result of a call. The awaiting function throws a failure, so that its stack leads there. */
-type Result = LockView | LockView[] | NodeDiagnosis[] | Detached | Failure | "locked" | "free" | null;
+type Result = LockView[] | NodeDiagnosis[] | Detached | Failure | "locked" | "free" | null;
 
 type Resolve = (result: Result | Promise<never>) => void;
 

@@ -428,7 +428,8 @@ export class Redlock {
     const bytes = checkedName(name);
     this.#provider?.refuseOwn();
     const id = unwrap(inspect(queue(), this.#client, bytes));
-    return viewOf(unwrap(await outcome(id)) as NativeView);
+    const [view] = unwrap(await outcome(id)) as [NativeView];
+    return viewOf(view);
   }
 
   /**

@@ -403,7 +403,8 @@ export class Lock {
   async view(): Promise<LockView> {
     this.#provider?.refuseOwn();
     const id = unwrap(view(queue(), this.#object()));
-    return unwrap(await outcome(id)) as LockView;
+    const [view] = unwrap(await outcome(id)) as [LockView];
+    return view;
   }
 
   /**

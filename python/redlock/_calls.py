@@ -137,9 +137,7 @@ def _of(loop: asyncio.AbstractEventLoop) -> Queue:
     return queue
 
 
-async def result(
-    start: Callable[..., int], *args: object
-) -> LockView | list[LockView] | list[Diagnosis] | str | bool | None:
+async def result(start: Callable[..., int], *args: object) -> list[LockView] | list[Diagnosis] | str | bool | None:
     """Begin a call on the loop's queue with `start`, and wait for its result. If it ends early, it leaves no key."""
     loop, queue = current()
     number, reference = start(queue, *args), queue.reference

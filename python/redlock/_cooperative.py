@@ -50,9 +50,6 @@ class Lock(BlockingLock):
     def locked(self) -> bool:
         return _wait(lambda queue: queue.locked(self)) == "locked"
 
-    def _view(self) -> LockView:
-        return cast("LockView", _wait(lambda queue: queue.view(self)))
-
     def wait_lost(self, timeout: Duration | None = None) -> LockLost | None:
         try:
             _wait(lambda queue: queue.wait_lost(self, timeout))
@@ -76,45 +73,12 @@ class Lock(BlockingLock):
             _losses.note(error, lost)
 
 
-def view(client: _native.Client, name: str | bytes) -> LockView:
-    """Read what the nodes show of `name`."""
-    return cast("LockView", _wait(lambda queue: queue.inspect(client, name)))
+def result(call: _native.Call) -> list[LockView] | list[Diagnosis] | str | bool | None:
+    """Make a call, and return its result."""
+    return _wait(lambda queue: queue.start(call))
 
 
-def views(client: _native.Client, name: str | bytes, permits: int) -> list[LockView]:
-    """Read what the nodes show of each slot of a semaphore."""
-    return cast("list[LockView]", _wait(lambda queue: queue.inspect_semaphore(client, name, permits)))
-
-
-def page(listing: _native.Listing) -> list[LockView]:
-    """Read the next locks of a listing."""
-    return cast("list[LockView]", _wait(lambda queue: queue.list_page(listing)))
-
-
-def freed(client: _native.Client, name: str | bytes, timeout: Duration | None) -> bool:
-    """Wait until a lock is free."""
-    return _wait(lambda queue: queue.wait_free(client, name, timeout)) == "free"
-
-
-def broken(client: _native.Client, name: str | bytes, slot: int | None) -> LockView | None:
-    """Delete a lock that somebody else holds."""
-    views = cast("list[LockView]", _wait(lambda queue: queue.break_lock(client, name, slot)))
-    return views[0] if views else None
-
-
-def diagnoses(client: _native.Client) -> list[Diagnosis]:
-    """Find out what each node can do and may lose."""
-    return cast("list[Diagnosis]", _wait(lambda queue: queue.diagnose(client)))
-
-
-def close(client: _native.Client, limit: Duration) -> None:
-    """Close a client, and wait for the release of its locks."""
-    _wait(lambda queue: queue.close(client, limit))
-    # Its provider, too.
-    client._close_now()  # noqa: SLF001
-
-
-def _wait(start: Callable[[_native.Queue], int]) -> LockView | list[LockView] | list[Diagnosis] | str | bool | None:
+def _wait(start: Callable[[_native.Queue], int]) -> list[LockView] | list[Diagnosis] | str | bool | None:
     """Start a call, and let other greenlets run until its result is there."""
     queue = _unused()
     number = start(queue)

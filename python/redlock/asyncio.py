@@ -211,7 +211,9 @@ class Election(Candidate[Lock]):
         Raises `LockUnavailable` or `LockForbidden` if too few nodes answer to know, and `LockClosed` if the client is
         closed.
         """
-        return leader_of(cast("LockView", await _calls.result(_calls.Queue.view, self._template)))
+        call = self._template._view()  # noqa: SLF001 - it is for this
+        (view,) = cast("list[LockView]", await _calls.result(_calls.Queue.start, call))
+        return leader_of(view)
 
 
 def _cut(loop: asyncio.AbstractEventLoop, reference: weakref.ref[Body[bool]]) -> None:
@@ -309,14 +311,15 @@ class Redlock(OnlyAsyncWith, _native.Client):
 
         Cancelling it changes nothing.
         """
-        return cast("LockView", await _calls.result(_calls.Queue.inspect, self, name))
+        (view,) = cast("list[LockView]", await _calls.result(_calls.Queue.start, self._inspect(name)))
+        return view
 
     async def inspect_semaphore(self, name: str | bytes, permits: int) -> list[LockView]:
         """Show whose each slot of a semaphore is, in order; see `redlock.Redlock.inspect_semaphore`.
 
         Cancelling it changes nothing.
         """
-        views = await _calls.result(_calls.Queue.inspect_semaphore, self, name, permits)
+        views = await _calls.result(_calls.Queue.start, self._inspect_semaphore(name, permits))
         return cast("list[LockView]", views)
 
     def list_locks(self, pattern: str | bytes = "*") -> AsyncIterator[LockView]:
@@ -340,14 +343,14 @@ class Redlock(OnlyAsyncWith, _native.Client):
 
         Cancelling it changes nothing.
         """
-        return await _calls.result(_calls.Queue.wait_free, self, name, timeout) == "free"
+        return await _calls.result(_calls.Queue.start, self._wait_free(name, timeout)) == "free"
 
     async def break_lock(self, name: str | bytes, slot: int | None = None) -> LockView | None:
         """Delete a lock that somebody else holds; see `redlock.Redlock.break_lock`.
 
         If it is cancelled, it may or may not be deleted.
         """
-        views = cast("list[LockView]", await _calls.result(_calls.Queue.break_lock, self, name, slot))
+        views = cast("list[LockView]", await _calls.result(_calls.Queue.start, self._break_lock(name, slot)))
         return views[0] if views else None
 
     async def diagnose(self) -> list[Diagnosis]:
@@ -355,7 +358,7 @@ class Redlock(OnlyAsyncWith, _native.Client):
 
         If it is cancelled, its keys expire.
         """
-        return cast("list[Diagnosis]", await _calls.result(_calls.Queue.diagnose, self))
+        return cast("list[Diagnosis]", await _calls.result(_calls.Queue.start, self._diagnose()))
 
     def close(self) -> None:
         """Close the client; see `redlock.Redlock.close`. It does not wait: the background releases its locks."""
@@ -366,7 +369,7 @@ class Redlock(OnlyAsyncWith, _native.Client):
 
         If it is cancelled, the background goes on.
         """
-        await _calls.result(_calls.Queue.close, self, limit)
+        await _calls.result(_calls.Queue.start, self._close(limit))
         self._close_now()
 
     async def __aenter__(self) -> Self:
@@ -460,6 +463,6 @@ def configure(nodes: Nodes = None, **options: Unpack[ClientOptions]) -> None:
 
 
 async def _listed(listing: _native.Listing) -> AsyncIterator[LockView]:
-    while views := cast("list[LockView]", await _calls.result(_calls.Queue.list_page, listing)):
+    while views := cast("list[LockView]", await _calls.result(_calls.Queue.start, listing.page())):
         for view in views:
             yield view

@@ -151,7 +151,8 @@ class Election(Candidate[Lock]):
         >>> election.run(lambda lock: election.leader().label)
         'worker 7'
         """
-        return leader_of(self._template._view())  # noqa: SLF001 - it is for this
+        (view,) = cast("list[LockView]", _result(self._template._view()))  # noqa: SLF001 - it is for this
+        return leader_of(view)
 
 
 # gevent and eventlet put their own function in its place.
@@ -362,11 +363,8 @@ class Redlock(OnlyWith, _native.Client):
         ...     view.state, view.label, view.holders
         ('held', 'worker 7', 1)
         """
-        if select.select is not _select:
-            from redlock import _cooperative  # noqa: PLC0415
-
-            return _cooperative.view(self, name)
-        return self._view(name)
+        (view,) = cast("list[LockView]", _result(self._inspect(name)))
+        return view
 
     def inspect_semaphore(self, name: str | bytes, permits: int) -> list[LockView]:
         """Show whose each slot of a semaphore is, in order: as `inspect` does for a lock. Changes nothing.
@@ -382,11 +380,7 @@ class Redlock(OnlyWith, _native.Client):
         ...     [view.slot for view in client.inspect_semaphore("reports", 3) if view.state == "held"] == [lock.slot]
         True
         """
-        if select.select is not _select:
-            from redlock import _cooperative  # noqa: PLC0415
-
-            return _cooperative.views(self, name, permits)
-        return self._views(name, permits)
+        return cast("list[LockView]", _result(self._inspect_semaphore(name, permits)))
 
     def list_locks(self, pattern: str | bytes = "*") -> Iterator[LockView]:
         """List the locks that are held, shared, or of another library, whose names match a pattern.
@@ -432,11 +426,7 @@ class Redlock(OnlyWith, _native.Client):
         >>> client.wait_free("page")
         True
         """
-        if select.select is not _select:
-            from redlock import _cooperative  # noqa: PLC0415
-
-            return _cooperative.freed(self, name, timeout)
-        return self._freed(name, timeout)
+        return _result(self._wait_free(name, timeout)) == "free"
 
     def break_lock(self, name: str | bytes, slot: int | None = None) -> LockView | None:
         """Delete a lock that somebody else holds, or with `slot` this one of a semaphore.
@@ -462,11 +452,8 @@ class Redlock(OnlyWith, _native.Client):
         True
         >>> client.close()
         """
-        if select.select is not _select:
-            from redlock import _cooperative  # noqa: PLC0415
-
-            return _cooperative.broken(self, name, slot)
-        return self._broken(name, slot)
+        views = cast("list[LockView]", _result(self._break_lock(name, slot)))
+        return views[0] if views else None
 
     def diagnose(self) -> list[Diagnosis]:
         """Find out what each node can do, what this user may do there, and what may lose locks.
@@ -486,11 +473,7 @@ class Redlock(OnlyWith, _native.Client):
         >>> redlock.Redlock("memory://diagnose").diagnose()[0].level
         'ok'
         """
-        if select.select is not _select:
-            from redlock import _cooperative  # noqa: PLC0415
-
-            return _cooperative.diagnoses(self)
-        return self._diagnoses()
+        return cast("list[Diagnosis]", _result(self._diagnose()))
 
     def close(self, limit: Duration = 0.5) -> None:
         """Close the client and release the locks that were acquired with it.
@@ -510,12 +493,9 @@ class Redlock(OnlyWith, _native.Client):
         >>> lock.held
         False
         """
-        if select.select is not _select:
-            from redlock import _cooperative  # noqa: PLC0415
-
-            _cooperative.close(self, limit)
-        else:
-            self._close(limit)
+        _result(self._close(limit))
+        # Its provider, too.
+        self._close_now()
 
     def __enter__(self) -> Self:
         return self
@@ -525,13 +505,14 @@ class Redlock(OnlyWith, _native.Client):
 
 
 def _listed(listing: _native.Listing) -> Iterator[LockView]:
-    while views := _page(listing):
+    while views := cast("list[LockView]", _result(listing.page())):
         yield from views
 
 
-def _page(listing: _native.Listing) -> list[LockView]:
-    if select.select is not _select:
-        from redlock import _cooperative  # noqa: PLC0415
+def _result(call: _native.Call) -> list[LockView] | list[Diagnosis] | str | bool | None:
+    """Make a call, and return its result."""
+    if select.select is _select:
+        return call.drive()
+    from redlock import _cooperative  # noqa: PLC0415 - only such programs need it
 
-        return _cooperative.page(listing)
-    return listing.page()
+    return _cooperative.result(call)

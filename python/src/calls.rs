@@ -1,22 +1,21 @@
 //! The completion queue: calls that run in the background, and their results.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use redlock::bindings::calls;
-use redlock::bindings::completion_queue::{Completion, Queue as Calls, Taken};
+use redlock::bindings::calls::{self, Taken};
+use redlock::bindings::completion_queue::{Completion, Queue as Calls};
 use redlock::bindings::lock_object::Timeout;
 
-use crate::client::Client;
-use crate::convert::{Name, blocking, duration, limit, no_others, own_timeout, permits, slot, timeout_of_acquire, ttl};
+use crate::convert::{blocking, limit, no_others, own_timeout, timeout_of_acquire, ttl};
 use crate::error::Raised;
 use crate::events;
-use crate::inspect::{diagnosis_to_python, to_python};
-use crate::listing::Listing;
+use crate::inspect::{diagnosis_to_python, view_to_python};
 use crate::lock::Handle;
 use crate::notifier::Notifier;
+use crate::signals::Signals;
 
 /// Calls in the background, and their results. Its descriptor is readable while calls are ready.
 #[pyclass(frozen, subclass, module = "redlock._native")]
@@ -105,57 +104,9 @@ impl Queue {
         Ok(self.queue.release_at_exit(&handle.get().object)?)
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn inspect(&self, client: &Bound<'_, Client>, name: Name) -> Result<u64, Raised> {
-        client.get().prepare(client.py())?;
-        Ok(self.queue.start(calls::inspect(&client.get().redlock, &name.bytes)?)?)
-    }
-
-    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn inspect_semaphore(
-        &self,
-        client: &Bound<'_, Client>,
-        name: Name,
-        #[pyo3(from_py_with = permits)] permits: u32,
-    ) -> Result<u64, Raised> {
-        client.get().prepare(client.py())?;
-        Ok(self.queue.start(calls::inspect_semaphore(&client.get().redlock, &name.bytes, permits)?)?)
-    }
-
-    fn list_page(&self, listing: &Bound<'_, Listing>) -> Result<u64, Raised> {
-        listing.get().prepare(listing.py())?;
-        Ok(self.queue.start(calls::list_page(&listing.get().pages)?)?)
-    }
-
-    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn wait_free(
-        &self,
-        client: &Bound<'_, Client>,
-        name: Name,
-        timeout: Option<Bound<'_, PyAny>>,
-    ) -> Result<u64, Raised> {
-        client.get().prepare(client.py())?;
-        Ok(self.queue.start(calls::wait_free(&client.get().redlock, &name.bytes, limit(timeout)?)?)?)
-    }
-
-    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn break_lock(
-        &self,
-        client: &Bound<'_, Client>,
-        name: Name,
-        slot: Option<Bound<'_, PyAny>>,
-    ) -> Result<u64, Raised> {
-        client.get().prepare(client.py())?;
-        Ok(self.queue.start(calls::break_lock(&client.get().redlock, &name.bytes, self::slot(slot)?)?)?)
-    }
-
-    fn diagnose(&self, client: &Bound<'_, Client>) -> Result<u64, Raised> {
-        client.get().prepare(client.py())?;
-        Ok(self.queue.start(calls::diagnose(&client.get().redlock)?)?)
-    }
-
-    fn close(&self, client: &Bound<'_, Client>, limit: &Bound<'_, PyAny>) -> Result<u64, Raised> {
-        Ok(self.queue.start(calls::close(&client.get().redlock, duration("limit", limit)?))?)
+    /// Start a call.
+    fn start(&self, call: &Bound<'_, Call>) -> Result<u64, Raised> {
+        Ok(self.queue.start(call.get().begin())?)
     }
 
     fn locked(&self, handle: &Bound<'_, Handle>) -> Result<u64, Raised> {
@@ -163,14 +114,9 @@ impl Queue {
         Ok(self.queue.start(handle.get().object.is_locked()?)?)
     }
 
-    fn view(&self, handle: &Bound<'_, Handle>) -> Result<u64, Raised> {
-        handle.get().prepare(handle.py())?;
-        Ok(self.queue.start(handle.get().object.view()?)?)
-    }
-
     #[pyo3(signature = (handle, timeout = None))]
     fn wait_lost(&self, handle: &Bound<'_, Handle>, timeout: Option<Bound<'_, PyAny>>) -> Result<u64, Raised> {
-        Ok(self.queue.wait_lost(&handle.get().object, limit(timeout)?)?)
+        Ok(self.queue.start(handle.get().object.wait_lost(limit(timeout)?)?)?)
     }
 
     /// Return a number that becomes ready at each loss of the lock, and once more when the lock is dropped.
@@ -193,27 +139,53 @@ impl Queue {
         self.queue.drain(|| self.notifier.reset()).into_iter().map(Completion::signed).collect()
     }
 
-    /// Take the result of a ready call: `True` if it succeeded, a view for an inspection, a list for several and for a
+    /// Take the result of a ready call: `True` if it succeeded, a list of views for an inspection and of findings for a
     /// diagnosis, `"locked"` or `"free"` if it asked for that, the text of a detached lock, `False` if the call is not
     /// finished and its number becomes ready again, `None` if there is no such call.
     fn take<'py>(&self, py: Python<'py>, number: u64) -> Result<Bound<'py, PyAny>, Raised> {
-        let taken = match self.queue.take(number)? {
-            Taken::Completed => true.into_bound_py_any(py),
-            Taken::IsLocked(is_locked) => (if is_locked { "locked" } else { "free" }).into_bound_py_any(py),
-            Taken::Detached(detaching) => detaching.into_text().into_bound_py_any(py),
-            Taken::Pending => false.into_bound_py_any(py),
-            Taken::View(view) => to_python(py, *view),
-            Taken::Views(views) => {
-                views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
-            }
-            Taken::Diagnoses(diagnoses) => diagnoses
-                .into_iter()
-                .map(|diagnosis| diagnosis_to_python(py, diagnosis))
-                .collect::<PyResult<Vec<_>>>()?
-                .into_bound_py_any(py),
-            // Cancelled, and variants that a later engine may add.
-            _ => Ok(py.None().into_bound(py)),
-        };
-        Ok(taken?)
+        Ok(to_python(py, self.queue.take(number)?)?)
+    }
+}
+
+/// A call that is not begun, and is begun once.
+#[pyclass(frozen, module = "redlock._native")]
+#[derive(Debug)]
+pub(crate) struct Call(Mutex<Option<calls::Call>>);
+
+impl Call {
+    pub(crate) fn new(call: calls::Call) -> Self {
+        Self(Mutex::new(Some(call)))
+    }
+
+    fn begin(&self) -> calls::Call {
+        self.0.lock().ok().and_then(|mut call| call.take()).expect("it is begun once")
+    }
+}
+
+#[pymethods]
+impl Call {
+    /// Make the call on this thread, and return its result as `Queue.take` does.
+    fn drive<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>, Raised> {
+        events::begin_in_child(py)?;
+        let (call, signals) = (self.begin(), Signals::here(py)?);
+        Ok(to_python(py, py.detach(|| call.drive(signals.check()))?)?)
+    }
+}
+
+fn to_python(py: Python<'_>, taken: Taken) -> PyResult<Bound<'_, PyAny>> {
+    match taken {
+        Taken::Completed => true.into_bound_py_any(py),
+        Taken::IsLocked(is_locked) => (if is_locked { "locked" } else { "free" }).into_bound_py_any(py),
+        Taken::Detached(detaching) => detaching.into_text().into_bound_py_any(py),
+        Taken::Pending => false.into_bound_py_any(py),
+        Taken::Views(views) => {
+            views.into_iter().map(|view| view_to_python(py, view)).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
+        }
+        Taken::Diagnoses(diagnoses) => {
+            let diagnoses = diagnoses.into_iter().map(|diagnosis| diagnosis_to_python(py, diagnosis));
+            diagnoses.collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
+        }
+        // Cancelled, and variants that a later engine may add.
+        _ => Ok(py.None().into_bound(py)),
     }
 }

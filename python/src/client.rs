@@ -6,16 +6,15 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
-use redlock::bindings::calls::{Call, break_lock, close, diagnose, inspect, inspect_semaphore, wait_free};
+use redlock::bindings::calls;
 use redlock::bindings::options::Scope;
 use redlock::{Error, Redlock};
 
+use crate::calls::Call;
 use crate::convert::{self, Name, limit, permits};
 use crate::credentials::Provider;
 use crate::error::Raised;
 use crate::events;
-use crate::inspect::{diagnosis_to_python, to_python};
-use crate::signals::Signals;
 
 /// One set of nodes and the defaults of its locks.
 #[pyclass(frozen, subclass, module = "redlock._native")]
@@ -47,20 +46,15 @@ impl Client {
         self.provider(py).map_or(Ok(()), |provider| Provider::prepare(provider.bind(py)))
     }
 
-    /// Drives a call to its end, on this thread.
-    pub(crate) fn drive<T: Send + 'static>(
-        &self,
-        py: Python<'_>,
-        call: impl FnOnce(&Redlock) -> Result<Call<T>, Error> + Send,
-    ) -> Result<T, Raised> {
+    /// Returns a call, which may need a login.
+    pub(crate) fn call(&self, py: Python<'_>, call: Result<calls::Call, Error>) -> Result<Call, Raised> {
         self.prepare(py)?;
-        events::begin_in_child(py)?;
-        let signals = Signals::here(py)?;
-        Ok(py.detach(|| call(&self.redlock)?.drive(signals.check()))?)
+        Ok(Call::new(call?))
     }
 }
 
 #[pymethods]
+#[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
 impl Client {
     #[new]
     #[pyo3(signature = (nodes = None, **options))]
@@ -83,54 +77,39 @@ impl Client {
         Ok(Self { redlock: builder.build()?, provider: Mutex::new(provider.map(Bound::unbind)) })
     }
 
-    /// Read what the nodes show of `name`. The call blocks.
-    #[pyo3(name = "_view")]
-    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn view<'py>(&self, py: Python<'py>, name: Name) -> Result<Bound<'py, PyAny>, Raised> {
-        let view = self.drive(py, |client| inspect(client, &name.bytes))?;
-        Ok(to_python(py, view)?)
+    /// Read what the nodes show of `name`.
+    #[pyo3(name = "_inspect")]
+    fn inspect(&self, py: Python<'_>, name: Name) -> Result<Call, Raised> {
+        self.call(py, calls::inspect(&self.redlock, &name.bytes))
     }
 
-    /// Read what the nodes show of each slot of a semaphore. The call blocks.
-    #[pyo3(name = "_views")]
-    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn views<'py>(
+    /// Read what the nodes show of each slot of a semaphore.
+    #[pyo3(name = "_inspect_semaphore")]
+    fn inspect_semaphore(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         name: Name,
         #[pyo3(from_py_with = permits)] permits: u32,
-    ) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
-        let views = self.drive(py, |client| inspect_semaphore(client, &name.bytes, permits))?;
-        Ok(views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<_>>()?)
+    ) -> Result<Call, Raised> {
+        self.call(py, calls::inspect_semaphore(&self.redlock, &name.bytes, permits))
     }
 
-    /// Wait until a lock is free. The call blocks.
-    #[pyo3(name = "_freed")]
-    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn freed(&self, py: Python<'_>, name: Name, timeout: Option<Bound<'_, PyAny>>) -> Result<bool, Raised> {
-        let timeout = limit(timeout)?;
-        Ok(!self.drive(py, |client| wait_free(client, &name.bytes, timeout))?)
+    /// Wait until a lock is free.
+    #[pyo3(name = "_wait_free")]
+    fn wait_free(&self, py: Python<'_>, name: Name, timeout: Option<Bound<'_, PyAny>>) -> Result<Call, Raised> {
+        self.call(py, calls::wait_free(&self.redlock, &name.bytes, limit(timeout)?))
     }
 
-    /// Delete a lock that somebody else holds. The call blocks.
-    #[pyo3(name = "_broken")]
-    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn broken<'py>(
-        &self,
-        py: Python<'py>,
-        name: Name,
-        slot: Option<Bound<'_, PyAny>>,
-    ) -> Result<Option<Bound<'py, PyAny>>, Raised> {
-        let slot = convert::slot(slot)?;
-        let view = self.drive(py, |client| break_lock(client, &name.bytes, slot))?;
-        Ok(view.map(|view| to_python(py, view)).transpose()?)
+    /// Delete a lock that somebody else holds.
+    #[pyo3(name = "_break_lock")]
+    fn break_lock(&self, py: Python<'_>, name: Name, slot: Option<Bound<'_, PyAny>>) -> Result<Call, Raised> {
+        self.call(py, calls::break_lock(&self.redlock, &name.bytes, convert::slot(slot)?))
     }
 
-    /// Find out what each node can do and may lose. The call blocks.
-    #[pyo3(name = "_diagnoses")]
-    fn diagnoses<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
-        let diagnoses = self.drive(py, diagnose)?;
-        Ok(diagnoses.into_iter().map(|diagnosis| diagnosis_to_python(py, diagnosis)).collect::<PyResult<_>>()?)
+    /// Find out what each node can do and may lose.
+    #[pyo3(name = "_diagnose")]
+    fn diagnose(&self, py: Python<'_>) -> Result<Call, Raised> {
+        self.call(py, calls::diagnose(&self.redlock))
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
@@ -147,14 +126,10 @@ impl Client {
         ))
     }
 
-    /// Close the client and wait for the release of its locks. The call blocks.
+    /// Close the client, at once, and wait for the release of its locks.
     #[pyo3(name = "_close")]
-    fn close(&self, py: Python<'_>, limit: &Bound<'_, PyAny>) -> Result<(), Raised> {
-        let limit = convert::duration("limit", limit)?;
-        let signals = Signals::here(py)?;
-        py.detach(|| close(&self.redlock, limit).drive(signals.check()))?;
-        self.forget_provider();
-        Ok(())
+    fn close(&self, limit: &Bound<'_, PyAny>) -> PyResult<Call> {
+        Ok(Call::new(calls::close(&self.redlock, convert::duration("limit", limit)?)))
     }
 
     /// Close the client. The background releases its locks.

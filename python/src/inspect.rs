@@ -10,12 +10,13 @@ use redlock::bindings::StateValues;
 use redlock::{Diagnosis, Finding, LockView, NodeView};
 
 /// Converts `view` to a `redlock.LockView`.
-pub(crate) fn to_python(py: Python<'_>, view: LockView) -> PyResult<Bound<'_, PyAny>> {
+pub(crate) fn view_to_python(py: Python<'_>, view: LockView) -> PyResult<Bound<'_, PyAny>> {
     static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let since = view.since.map(|since| time_to_python(py, since)).transpose()?;
     let nodes = view.nodes.into_iter().map(|node| node_to_python(py, node)).collect::<PyResult<Vec<_>>>()?;
     let (state, ttl_left) = (view.state.as_str(), seconds(view.ttl_left));
-    let mut fields = vec![
+    // More than a tuple of Rust can have.
+    let fields = [
         view.name.into_bound_py_any(py)?,
         view.key.into_bound_py_any(py)?,
         view.slot.into_bound_py_any(py)?,
@@ -24,16 +25,13 @@ pub(crate) fn to_python(py: Python<'_>, view: LockView) -> PyResult<Bound<'_, Py
         view.fence.into_bound_py_any(py)?,
         since.into_bound_py_any(py)?,
         ttl_left.into_bound_py_any(py)?,
-    ];
-    // More than a tuple of Rust can have.
-    fields.extend([
         view.holders.into_bound_py_any(py)?,
         view.quorum.into_bound_py_any(py)?,
         view.waiting.into_bound_py_any(py)?,
         view.readers.into_bound_py_any(py)?,
         view.labels.into_bound_py_any(py)?,
         nodes.into_bound_py_any(py)?,
-    ]);
+    ];
     CLASS.import(py, "redlock.inspection", "LockView")?.call1(PyTuple::new(py, fields)?)
 }
 

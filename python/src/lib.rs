@@ -37,6 +37,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lock::Lock>()?;
     module.add_class::<shape::Shape>()?;
     module.add_class::<listing::Listing>()?;
+    module.add_class::<calls::Call>()?;
     module.add_class::<calls::Queue>()?;
     module.add_class::<credentials::Thread>()?;
     module.add_class::<events::Events>()?;

@@ -6,24 +6,17 @@ use pyo3::prelude::*;
 use redlock::bindings::Listing as Pages;
 use redlock::bindings::calls::list_page;
 
+use crate::calls::Call;
 use crate::client::Client;
 use crate::convert::pattern;
 use crate::error::Raised;
-use crate::inspect::to_python;
 
 /// The locks that are held and match a pattern, in pages. Sends nothing before the first page is asked for.
 #[pyclass(frozen, module = "redlock._native")]
 #[derive(Debug)]
 pub(crate) struct Listing {
-    pub(crate) pages: Arc<Pages>,
+    pages: Arc<Pages>,
     client: Py<Client>,
-}
-
-impl Listing {
-    /// Prepares for a call that may need a login.
-    pub(crate) fn prepare(&self, py: Python<'_>) -> Result<(), Raised> {
-        self.client.get().prepare(py)
-    }
 }
 
 #[pymethods]
@@ -34,9 +27,8 @@ impl Listing {
         Self { pages: Pages::new(&client.get().redlock, &pattern), client: client.unbind() }
     }
 
-    /// Read the next locks; none at the end. The call blocks.
-    fn page<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
-        let views = self.client.get().drive(py, |_| list_page(&self.pages))?;
-        Ok(views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<_>>()?)
+    /// Read the next locks; none at the end.
+    fn page(&self, py: Python<'_>) -> Result<Call, Raised> {
+        self.client.get().call(py, list_page(&self.pages))
     }
 }

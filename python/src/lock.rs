@@ -10,16 +10,17 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use redlock::bindings::Stop;
+use redlock::bindings::calls::Taken;
 use redlock::bindings::lock_object::{AbandonedHold, LockObject, Timeout};
 use redlock::bindings::options::Scope;
 use redlock::{Error, ErrorKind};
 
 use crate::client::Client;
+use crate::calls::Call;
 use crate::convert::{self, blocking, own_timeout};
 use crate::credentials::Provider;
 use crate::error::{Raised, to_pyerr};
 use crate::events;
-use crate::inspect::to_python;
 use crate::shape::{Given, Title};
 use crate::signals::Signals;
 
@@ -129,6 +130,13 @@ impl Handle {
     /// Raises `LockLost` with its reason, or `LockNotHeld` before an acquire, after a release and in a forked child.
     fn check(&self) -> Result<(), Raised> {
         Ok(self.object.check()?)
+    }
+
+    /// Make a call that reads whose the lock is, and fails if too few nodes answer to know.
+    #[pyo3(name = "_view")]
+    fn view(&self, py: Python<'_>) -> Result<Call, Raised> {
+        self.prepare(py)?;
+        Ok(Call::new(self.object.view()?))
     }
 
     /// Whether the acquire of the present hold, or else the last one that failed, was contended, and how often it waited.
@@ -380,15 +388,8 @@ impl Lock {
     /// True
     fn locked(slf: &Bound<'_, Self>) -> Result<bool, Raised> {
         slf.as_super().get().prepare(slf.py())?;
-        Self::block(slf, |object, signals| object.is_locked()?.drive(signals.check()))
-    }
-
-    /// Read whose the lock is. Raises `LockUnavailable` or `LockForbidden` if too few nodes answer to know.
-    #[pyo3(name = "_view")]
-    fn view<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>, Raised> {
-        slf.as_super().get().prepare(slf.py())?;
-        let view = Self::block(slf, |object, signals| object.view()?.drive(signals.check()))?;
-        Ok(to_python(slf.py(), view)?)
+        let taken = Self::block(slf, |object, signals| object.is_locked()?.drive(signals.check()))?;
+        Ok(matches!(taken, Taken::IsLocked(true)))
     }
 
     /// Wait until the lock is lost, but for at most `timeout` seconds. Return the loss, or `None`.
@@ -409,8 +410,13 @@ impl Lock {
     ) -> Result<Option<Bound<'py, PyAny>>, Raised> {
         let py = slf.py();
         let limit = convert::limit(timeout)?;
-        let loss = Self::block(slf, |object, signals| object.wait_lost(limit, signals.check()))?;
-        Ok(loss.map(|loss| to_pyerr(py, &loss).into_value(py).into_bound(py).into_any()))
+        match Self::block(slf, |object, signals| object.wait_lost(limit)?.drive(signals.check())) {
+            Ok(_) => Ok(None),
+            Err(Raised::Failed(loss)) if loss.kind() == ErrorKind::Lost => {
+                Ok(Some(to_pyerr(py, &loss).into_value(py).into_bound(py).into_any()))
+            }
+            Err(raised) => Err(raised),
+        }
     }
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>, Raised> {

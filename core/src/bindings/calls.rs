@@ -14,6 +14,7 @@ use crate::api::diagnose::Diagnosis;
 use crate::api::inspect::LockView;
 use crate::api::listing::Listing;
 use crate::error::Error;
+use crate::hold::detach::Detaching;
 use crate::options::Options;
 use crate::process::Process;
 use crate::process::context::LockContext;
@@ -22,34 +23,58 @@ use crate::sys::fork::Pid;
 use crate::sys::runtimes::Seats;
 use crate::texts::opaque;
 
+/// The result of a call.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Taken {
+    /// The call succeeded.
+    Completed,
+    /// The result of a diagnosis.
+    Diagnoses(Vec<Diagnosis>),
+    /// A view of each lock or slot that the call is about, or has found.
+    Views(Vec<LockView>),
+    /// Whether anybody holds the lock, or still held it at the end of a wait.
+    IsLocked(bool),
+    /// The lock is detached. Dropping this releases it, unless its text is taken.
+    Detached(Detaching),
+    /// Only of a queue: the call is not finished, so wait until the same number is ready again.
+    Pending,
+    /// Only of a queue: there is no such call. It was taken before or cancelled, or it was a loss subscription whose object
+    /// was dropped.
+    Cancelled,
+}
+
 /// A call that is not begun.
 #[must_use = "a call does nothing until it is driven or started"]
-pub struct Call<T> {
+pub struct Call {
     process: Arc<Process>,
     /// The seats of the client's nodes; `None` for a call that asks no node over connections of the caller.
     seats: Option<Arc<Seats>>,
     /// Whether it changes nothing when it is dropped under way.
     pub(crate) only_asks: bool,
-    pub(crate) run: Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>,
+    pub(crate) run: Pin<Box<dyn Future<Output = Result<Taken, Error>> + Send>>,
 }
 
-opaque!(Call<T>);
+opaque!(Call);
 
-impl<T: Send + 'static> Call<T> {
+impl Call {
     /// Makes a call that asks the nodes of `client`.
-    fn of(client: &Redlock, run: impl Future<Output = Result<T, Error>> + Send + 'static) -> Result<Self, Error> {
+    fn of(client: &Redlock, run: impl Future<Output = Result<Taken, Error>> + Send + 'static) -> Result<Self, Error> {
         let (process, set) = client.session().nodes()?;
         Ok(Self { process, seats: Some(Arc::clone(&set.seats)), only_asks: false, run: Box::pin(run) })
     }
 
     /// Makes a call that asks the nodes about one lock.
-    pub(crate) fn about(context: &LockContext, run: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
+    pub(crate) fn about(
+        context: &LockContext,
+        run: impl Future<Output = Result<Taken, Error>> + Send + 'static,
+    ) -> Self {
         let (process, seats) = (Arc::clone(&context.process), Some(Arc::clone(&context.listed.seats)));
         Self { process, seats, only_asks: true, run: Box::pin(run) }
     }
 
     /// Makes a call that waits, and asks no node itself.
-    pub(crate) fn waiting(run: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
+    pub(crate) fn waiting(run: impl Future<Output = Result<Taken, Error>> + Send + 'static) -> Self {
         Self { process: Process::current(), seats: None, only_asks: true, run: Box::pin(run) }
     }
 
@@ -59,7 +84,7 @@ impl<T: Send + 'static> Call<T> {
     /// # Errors
     ///
     /// Those of the call, or that of `interrupted`.
-    pub fn drive<E>(self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<T, Stop<E>> {
+    pub fn drive<E>(self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<Taken, Stop<E>> {
         let caller = Caller { process: &self.process, runtime: None, seats: self.seats.as_ref() };
         // `close` asks no node itself either, but what it returns stays true.
         let waits = self.seats.is_none() && self.only_asks;
@@ -76,9 +101,9 @@ impl<T: Send + 'static> Call<T> {
 /// # Errors
 ///
 /// `invalid_argument` or `closed`.
-pub fn inspect(client: &Redlock, name: &[u8]) -> Result<Call<LockView>, Error> {
+pub fn inspect(client: &Redlock, name: &[u8]) -> Result<Call, Error> {
     let (asked, name) = checked(client, name)?;
-    Call::of(client, async move { asked.inspect(name).await })
+    Call::of(client, async move { asked.inspect(name).await.map(|view| Taken::Views(vec![view])) })
 }
 
 /// Reads what the nodes show of each slot of a semaphore; see [`Redlock::inspect_semaphore`].
@@ -86,9 +111,9 @@ pub fn inspect(client: &Redlock, name: &[u8]) -> Result<Call<LockView>, Error> {
 /// # Errors
 ///
 /// `invalid_argument` or `closed`.
-pub fn inspect_semaphore(client: &Redlock, name: &[u8], permits: u32) -> Result<Call<Vec<LockView>>, Error> {
+pub fn inspect_semaphore(client: &Redlock, name: &[u8], permits: u32) -> Result<Call, Error> {
     let (asked, name) = of_shape(client, name, &Shape::Semaphore(name.into(), permits))?;
-    Call::of(client, async move { asked.inspect_semaphore(name, permits).await })
+    Call::of(client, async move { asked.inspect_semaphore(name, permits).await.map(Taken::Views) })
 }
 
 /// Finds out what each node can do and may lose; see [`Redlock::diagnose`].
@@ -96,17 +121,17 @@ pub fn inspect_semaphore(client: &Redlock, name: &[u8], permits: u32) -> Result<
 /// # Errors
 ///
 /// `closed`.
-pub fn diagnose(client: &Redlock) -> Result<Call<Vec<Diagnosis>>, Error> {
+pub fn diagnose(client: &Redlock) -> Result<Call, Error> {
     let asked = client.clone();
-    Call::of(client, async move { asked.diagnose().await })
+    Call::of(client, async move { asked.diagnose().await.map(Taken::Diagnoses) })
 }
 
 /// Closes a client, at once, and waits up to `limit` for the release of its locks; see [`Redlock::close`].
-pub fn close(client: &Redlock, limit: Duration) -> Call<()> {
+pub fn close(client: &Redlock, limit: Duration) -> Call {
     let closing = client.closing(limit);
     let closed = async move {
         closing.await;
-        Ok(())
+        Ok(Taken::Completed)
     };
     Call { only_asks: false, ..Call::waiting(closed) }
 }
@@ -116,9 +141,9 @@ pub fn close(client: &Redlock, limit: Duration) -> Call<()> {
 /// # Errors
 ///
 /// `closed`.
-pub fn list_page(listing: &Arc<Listing>) -> Result<Call<Vec<LockView>>, Error> {
+pub fn list_page(listing: &Arc<Listing>) -> Result<Call, Error> {
     let asked = Arc::clone(listing);
-    let call = Call::of(listing.client(), async move { asked.page().await })?;
+    let call = Call::of(listing.client(), async move { asked.page().await.map(Taken::Views) })?;
     Ok(Call { only_asks: true, ..call })
 }
 
@@ -128,9 +153,9 @@ pub fn list_page(listing: &Arc<Listing>) -> Result<Call<Vec<LockView>>, Error> {
 /// # Errors
 ///
 /// `invalid_argument`.
-pub fn wait_free(client: &Redlock, name: &[u8], timeout: Option<Duration>) -> Result<Call<bool>, Error> {
+pub fn wait_free(client: &Redlock, name: &[u8], timeout: Option<Duration>) -> Result<Call, Error> {
     let (asked, name) = checked(client, name)?;
-    Ok(Call::waiting(async move { asked.wait_free(name, timeout).await.map(|is_free| !is_free) }))
+    Ok(Call::waiting(async move { asked.wait_free(name, timeout).await.map(|is_free| Taken::IsLocked(!is_free)) }))
 }
 
 /// Deletes a lock that somebody else holds, and returns whose it was; see [`Redlock::break_lock`].
@@ -138,9 +163,10 @@ pub fn wait_free(client: &Redlock, name: &[u8], timeout: Option<Duration>) -> Re
 /// # Errors
 ///
 /// `invalid_argument` or `closed`.
-pub fn break_lock(client: &Redlock, name: &[u8], slot: Option<u32>) -> Result<Call<Option<LockView>>, Error> {
+pub fn break_lock(client: &Redlock, name: &[u8], slot: Option<u32>) -> Result<Call, Error> {
     let (asked, name) = checked(client, name)?;
-    Call::of(client, async move { asked.break_lock(name, slot).await })
+    let broken = async move { asked.break_lock(name, slot).await };
+    Call::of(client, async move { Ok(Taken::Views(broken.await?.into_iter().collect())) })
 }
 
 /// Checks a name, and returns what a call about it owns.

@@ -38,14 +38,12 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use crate::acquire::Acquire;
-use crate::api::diagnose::Diagnosis;
-use crate::api::inspect::LockView;
 use crate::api::lock;
-use crate::bindings::calls;
+use crate::bindings::calls::{self, Taken};
 use crate::bindings::lock_object::{CurrentLease, Extension, LockObject, Reservation, Timeout};
 use crate::error::{Error, ErrorKind};
 use crate::hold;
-use crate::hold::detach::{Detaching, detach};
+use crate::hold::detach::detach;
 use crate::hold::lease::{LossCallback, OnLoss};
 use crate::hold::owner::LeaseOwner;
 use crate::process::Process;
@@ -125,48 +123,6 @@ enum Call {
 enum Abort {
     Task(AbortHandle),
     Handover(Handover),
-}
-
-/// The result of a call.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Taken {
-    /// The call succeeded.
-    Completed,
-    /// The result of a diagnosis.
-    Diagnoses(Vec<Diagnosis>),
-    /// The result of an inspection.
-    View(Box<LockView>),
-    /// The inspection of a semaphore has finished, with a view of each slot.
-    Views(Vec<LockView>),
-    /// Whether anybody holds the lock, or still held it at the end of a wait.
-    IsLocked(bool),
-    /// The lock is detached. Dropping this releases it, unless its text is taken.
-    Detached(Detaching),
-    /// The call is not finished: wait until the same number is ready again.
-    Pending,
-    /// There is no such call: it was taken before or cancelled, or it was a loss subscription whose object was dropped.
-    Cancelled,
-}
-
-/// Makes results of what calls return.
-macro_rules! results {
-    ($($returned:pat, $type:ty => $taken:expr;)+) => {$(
-        impl From<$type> for Taken {
-            fn from($returned: $type) -> Self {
-                $taken
-            }
-        }
-    )+};
-}
-
-results! {
-    (), () => Self::Completed;
-    is_locked, bool => Self::IsLocked(is_locked);
-    view, LockView => Self::View(Box::new(view));
-    view, Option<LockView> => Self::Views(view.into_iter().collect());
-    views, Vec<LockView> => Self::Views(views);
-    diagnoses, Vec<Diagnosis> => Self::Diagnoses(diagnoses);
 }
 
 /// A call that reports its outcome to the queue.
@@ -305,7 +261,7 @@ impl Queue {
     pub fn extend(&self, object: &Arc<LockObject>, ttl: Option<Duration>) -> Result<u64, Error> {
         let Extension { lease, ttl, .. } = object.extension(self.current_pid()?, ttl)?;
         lease.remaining_here()?;
-        self.add(false, move || async move { hold::extend(lease, ttl).await.map(Taken::from) })
+        self.add(false, move || async move { hold::extend(lease, ttl).await.map(|()| Taken::Completed) })
     }
 
     /// Starts to end the hold without a release, after an extension to `ttl` if there is one. Its result is
@@ -344,20 +300,9 @@ impl Queue {
     /// # Errors
     ///
     /// `unavailable` if the background cannot be started.
-    pub fn start<T: Into<Taken> + Send + 'static>(&self, call: calls::Call<T>) -> Result<u64, Error> {
+    pub fn start(&self, call: calls::Call) -> Result<u64, Error> {
         self.current_pid()?;
-        self.add(call.only_asks, move || async move { call.run.await.map(Into::into) })
-    }
-
-    /// Starts to wait for the end of the current hold of `object`, but for at most `limit`. If the hold is lost,
-    /// [`Queue::take`] fails with the loss. After a release, and when the time is over, the call is completed.
-    ///
-    /// # Errors
-    ///
-    /// `not_held` at once, `lost` with [`Queue::take`].
-    pub fn wait_lost(&self, object: &Arc<LockObject>, limit: Option<Duration>) -> Result<u64, Error> {
-        let end = object.end_of_hold(self.current_pid()?, limit)?;
-        self.add(true, move || async move { end.await.map_or(Ok(Taken::Completed), Err) })
+        self.add(call.only_asks, move || call.run)
     }
 
     /// Subscribes to the losses of `object`, and returns a number. The number becomes ready each time a lease of the
@@ -585,9 +530,9 @@ impl Queue {
         let Some(lease) = lease else { return Ok(self.add_completed()) };
         let pending_work = PendingWork::new(&self.0.process.shutdown);
         self.add(false, move || async move {
-            let released = hold::release(lease.into_owner()).await;
+            let released = hold::release(lease.owner).await;
             drop(pending_work);
-            map_result(released).map(Taken::from)
+            map_result(released).map(|()| Taken::Completed)
         })
     }
 }

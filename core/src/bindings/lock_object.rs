@@ -15,7 +15,6 @@
 //!   first calls `abandon`, because a program without a reference to the object may still work under its lock.
 
 use std::cell::Cell;
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,9 +26,9 @@ use tokio::runtime::Id;
 
 use crate::acquire::thread::{Caller, Stop, acquire_unless, drive_unless};
 use crate::api::client::Redlock;
-use crate::api::inspect::{self, LockView};
+use crate::api::inspect;
 use crate::api::lock::{Fixed, Lock, ignore_unconfirmed};
-use crate::bindings::calls::Call;
+use crate::bindings::calls::{Call, Taken};
 use crate::error::{Error, ErrorKind, LostReason, Waited};
 use crate::hold;
 use crate::hold::detach::{Detaching, detach};
@@ -100,7 +99,7 @@ enum Phase {
 /// A lease and the runtime it belongs to.
 #[derive(Debug)]
 pub(crate) struct CurrentLease {
-    owner: LeaseOwner,
+    pub(crate) owner: LeaseOwner,
     /// The runtime whose connections know about the lease; `None` for the background's.
     runtime: Option<Id>,
     /// Whether the end of a block releases it. If an exception keeps the program from entering the block, or if the
@@ -291,7 +290,7 @@ impl LockObject {
         if !self.held() || self.is_in_block() {
             return None;
         }
-        let owner = self.take_lease(Pid::now()).ok()??.into_owner();
+        let owner = self.take_lease(Pid::now()).ok()??.owner;
         log!(LOCK_ABANDONED, name = %owner.lease().context.spec.name,
             "the object of a held lock was garbage-collected, so the lock stays held: keep the object and release it, or \
              use `with` (Python) or `using` (Node)");
@@ -449,11 +448,12 @@ impl LockObject {
     /// # Errors
     ///
     /// `invalid_argument` or `closed`.
-    pub fn is_locked(&self) -> Result<Call<bool>, Error> {
+    pub fn is_locked(&self) -> Result<Call, Error> {
         let pid = Pid::now();
         self.check_allowed(pid, Protocol::allows_is_locked)?;
         let context = self.context(pid, None)?;
-        Ok(Call::about(&context.clone(), inspect::is_locked(context)))
+        let locked = inspect::is_locked(context.clone());
+        Ok(Call::about(&context, async move { locked.await.map(Taken::IsLocked) }))
     }
 
     /// Reads whose the lock is; see [`Election::leader`](crate::Election::leader).
@@ -461,41 +461,28 @@ impl LockObject {
     /// # Errors
     ///
     /// `invalid_argument` or `closed`.
-    pub fn view(&self) -> Result<Call<LockView>, Error> {
+    pub fn view(&self) -> Result<Call, Error> {
         let context = self.context(Pid::now(), None)?;
-        Ok(Call::about(&context.clone(), inspect::inspect_known(context)))
+        let view = inspect::inspect_known(context.clone());
+        Ok(Call::about(&context, async move { view.await.map(|view| Taken::Views(vec![view])) }))
     }
 
-    /// Waits on the calling thread until the current hold is lost or released, but for at most `limit`. Returns the
-    /// loss; `None` if there was none.
+    /// Waits until the current hold is lost or released, but for at most `limit`. Fails with the loss, if there was one.
     ///
     /// # Errors
     ///
-    /// `not_held` before an acquire, after a release and in a forked child, or that of `interrupted`.
-    pub fn wait_lost<E>(
-        &self,
-        limit: Option<Duration>,
-        interrupted: Option<impl FnMut() -> Result<(), E>>,
-    ) -> Result<Option<Error>, Stop<E>> {
-        let end = self.end_of_hold(Pid::now(), limit)?;
-        Call::waiting(async move { Ok(end.await) }).drive(interrupted)
-    }
-
-    /// Returns the wait for the end of the current hold, for at most `limit`. Its output is the loss, if there was one.
-    pub(crate) fn end_of_hold(
-        &self,
-        pid: Pid,
-        limit: Option<Duration>,
-    ) -> Result<impl Future<Output = Option<Error>> + use<>, Error> {
-        let lease = self.lease(pid)?;
+    /// `not_held` before an acquire, after a release and in a forked child.
+    pub fn wait_lost(&self, limit: Option<Duration>) -> Result<Call, Error> {
+        let lease = self.lease(Pid::now())?;
         let clock = lease.context.process.clock.clone();
-        Ok(async move {
+        Ok(Call::waiting(async move {
             match limit.map(options::checked_timeout) {
                 Some(limit) => drop(clock.timeout(limit, pin!(lease.ended())).await),
                 None => lease.ended().await,
             }
-            lease.remaining_here().err().filter(|error| error.kind() == ErrorKind::Lost)
-        })
+            let loss = lease.remaining_here().err().filter(|error| error.kind() == ErrorKind::Lost);
+            loss.map_or(Ok(Taken::Completed), Err)
+        }))
     }
 
     /// Returns the options in force that the lock or its client was given, by name.
@@ -750,13 +737,6 @@ impl AbandonedHold {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.0.lease().is_valid()
-    }
-}
-
-impl CurrentLease {
-    /// Returns the owner, for the release.
-    pub(crate) fn into_owner(self) -> LeaseOwner {
-        self.owner
     }
 }
 
