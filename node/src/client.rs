@@ -245,7 +245,7 @@ impl From<redlock::Diagnosis> for NodeDiagnosis {
 
 /// What the nodes show of a lock.
 #[derive(Debug)]
-#[napi(object, object_from_js = false)]
+#[napi(object, object_from_js = false, use_nullable = true)]
 pub struct LockView {
     /// The name, with invalid UTF-8 replaced.
     pub name: String,

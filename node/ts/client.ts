@@ -188,18 +188,8 @@ export interface LockView {
   readonly nodes: readonly NodeView[];
 }
 
-function viewOf({ slot, label, fence, since, ttlLeft, waiting, readers, nodes, ...rest }: NativeView): LockView {
-  return {
-    ...rest,
-    slot: slot ?? null,
-    label: label ?? null,
-    fence: fence ?? null,
-    since: since === undefined ? null : new Date(since),
-    ttlLeft: ttlLeft ?? null,
-    waiting: waiting ?? null,
-    readers: readers ?? null,
-    nodes: nodes as NodeView[],
-  };
+function viewOf({ since, nodes, ...view }: NativeView): LockView {
+  return { ...view, since: since === null ? null : new Date(since), nodes: nodes as NodeView[] };
 }
 
 const dispose: typeof Symbol.dispose = Symbol.dispose ?? Symbol.for("Symbol.dispose");
