@@ -212,26 +212,15 @@ pub fn detach(env: Env, queue: i64, lock: i64, ttl: Option<f64>) -> napi::Result
     calls.started(env, ttl.and_then(|ttl| calls.completions.detach(&object, ttl)))
 }
 
-/// Starts a release. Drops the object, unless it is to be `kept` for a watch.
+/// Starts a release, `at_exit` of a block one that fails only if the lock was lost. Drops the object if there was anything
+/// to release, unless it is to be `kept` for a watch.
 #[napi(catch_unwind)]
-pub fn release(env: Env, queue: i64, lock: i64, kept: bool) -> napi::Result<Started> {
+pub fn release(env: Env, queue: i64, lock: i64, at_exit: bool, kept: bool) -> napi::Result<Started> {
     let calls = Calls::of(queue)?;
     let object = calls.object(lock)?;
-    let id = calls.completions.release(&object);
-    if id.is_ok() && !kept {
-        drop(calls.remove(lock));
-    }
-    calls.started(env, id)
-}
-
-/// Starts a release at the end of a block, which fails only if the lock was lost. Drops the object as `release` does, if
-/// there was anything to release.
-#[napi(catch_unwind)]
-pub fn leave(env: Env, queue: i64, lock: i64, kept: bool) -> napi::Result<Started> {
-    let calls = Calls::of(queue)?;
-    let object = calls.object(lock)?;
-    let id = calls.completions.release_at_exit(&object);
-    if !kept && object.is_released() {
+    let completions = &calls.completions;
+    let id = if at_exit { completions.release_at_exit(&object) } else { completions.release(&object) };
+    if id.is_ok() && !kept && (!at_exit || object.is_released()) {
         drop(calls.remove(lock));
     }
     calls.started(env, id)

@@ -12,7 +12,7 @@ use crate::convert::{ms, number};
 use crate::error::Failure;
 
 /// Makes the object `lock`, unless it exists. Its options are those of the template. `released` says whether there was
-/// such an object, which `release` or `leave` dropped.
+/// such an object, which `release` dropped.
 #[napi(catch_unwind)]
 pub fn make_lock(queue: i64, lock: i64, template: i64, names: Names, released: bool) -> napi::Result<()> {
     let calls = Calls::of(queue)?;

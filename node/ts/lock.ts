@@ -11,7 +11,6 @@ import {
   held,
   isLocked,
   type LockView,
-  leave,
   makeLock,
   names,
   release,
@@ -364,11 +363,8 @@ export class Lock {
    * @throws {@link LockNotHeld}: this object never acquired it.
    * @throws {@link LockClosed}: the client was closed while the lock was held, so another holder may have had it since.
    */
-  async release(): Promise<void> {
-    this.#part();
-    const id = unwrap(release(queue(), this.#object(), this.#watched));
-    this.#drop();
-    unwrap(await outcome(id));
+  release(): Promise<void> {
+    return this.#end(false);
   }
 
   /**
@@ -484,12 +480,12 @@ export class Lock {
       result = await body();
     } catch (error) {
       // The body's own error says more than the loss of the lock, and may be about it.
-      await this.#leave().catch((lost: unknown) => noteLoss(error, lost));
+      await this.#end(true).catch((lost: unknown) => noteLoss(error, lost));
       throw error;
     } finally {
       entered.delete(this);
     }
-    await this.#leave();
+    await this.#end(true);
     return result;
   }
 
@@ -506,7 +502,7 @@ export class Lock {
    * ```
    */
   async [asyncDispose](): Promise<void> {
-    await this.#leave();
+    await this.#end(true);
   }
 
   /** What a logger writes. @internal */
@@ -560,17 +556,13 @@ export class Lock {
     return this.#number;
   }
 
-  async #leave(): Promise<void> {
+  /** Releases the lock, and has the next call make the native object, in case that this has dropped it. */
+  async #end(atExit: boolean): Promise<void> {
     this.#part();
-    const id = unwrap(leave(queue(), this.#object(), this.#watched));
-    this.#drop();
-    unwrap(await outcome(id));
-  }
-
-  /** Has the next call make the native object, in case that the release has dropped it. */
-  #drop(): void {
+    const id = unwrap(release(queue(), this.#object(), atExit, this.#watched));
     this.#exists = this.#watched;
     this.#released = true;
+    unwrap(await outcome(id));
   }
 
   /** Detaches the signal from this object: later losses belong to the next hold. */
