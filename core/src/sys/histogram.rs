@@ -6,47 +6,26 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The upper ends of the buckets of a histogram, in parts of its unit.
+/// The upper ends of the buckets of a histogram, in its unit.
 #[derive(Debug)]
 pub(crate) struct Bounds {
-    limits: &'static [u64],
-    /// How many parts the unit has.
+    limits: &'static [f64],
+    /// How many of what is counted the unit has.
     parts: f64,
 }
 
-/// Seconds, in nanoseconds: from less than any round trip to longer than any wait that people accept.
+/// Seconds, counted in nanoseconds: from less than any round trip to longer than any wait that people accept.
 pub(crate) static SECONDS: Bounds = Bounds {
     limits: &[
-        100_000,
-        250_000,
-        500_000,
-        1_000_000,
-        2_500_000,
-        5_000_000,
-        10_000_000,
-        25_000_000,
-        50_000_000,
-        100_000_000,
-        250_000_000,
-        500_000_000,
-        1_000_000_000,
-        2_500_000_000,
-        5_000_000_000,
-        10_000_000_000,
-        30_000_000_000,
-        60_000_000_000,
-        300_000_000_000,
+        0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+        60.0, 300.0,
     ],
     parts: 1e9,
 };
 
-/// Shares of a whole, in millionths.
-pub(crate) static RATIO: Bounds = Bounds {
-    limits: &[
-        50_000, 100_000, 200_000, 333_333, 400_000, 500_000, 600_000, 650_000, 700_000, 800_000, 900_000, 1_000_000,
-    ],
-    parts: 1e6,
-};
+/// Shares of a whole, counted in millionths.
+pub(crate) static RATIO: Bounds =
+    Bounds { limits: &[0.05, 0.1, 0.2, 0.333_333, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 1.0], parts: 1e6 };
 
 /// How often something has happened, or how many there are now.
 #[derive(Debug, Default)]
@@ -101,7 +80,8 @@ impl Histogram {
     }
 
     fn add(&self, parts: u64) {
-        let bucket = self.bounds.limits.partition_point(|limit| *limit < parts);
+        let observed = to_float(parts) / self.bounds.parts;
+        let bucket = self.bounds.limits.partition_point(|limit| *limit < observed);
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(parts, Ordering::Relaxed);
     }
@@ -109,7 +89,7 @@ impl Histogram {
     /// Returns the state; `None` without an observation.
     pub(crate) fn read(&self) -> Option<Reading> {
         let mut count = 0;
-        let ends = self.bounds.limits.iter().map(|limit| to_float(*limit) / self.bounds.parts);
+        let ends = self.bounds.limits.iter().copied();
         let buckets = ends.chain([f64::INFINITY]).zip(&self.counts).map(|(end, inside)| {
             count += inside.load(Ordering::Relaxed);
             (end, count)
