@@ -28,7 +28,7 @@
 //! anew. Dropping a set does not block, even in a tokio context.
 
 use std::any::Any;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::pin;
@@ -108,8 +108,8 @@ impl Seats {
 
 #[derive(Debug, Default)]
 struct Stock {
-    /// Every runtime, idle or driven.
-    made: Vec<Made>,
+    /// Every runtime, idle or driven, and the number of node sets with connections on it.
+    made: HashMap<Id, usize>,
     idle: Vec<Idle>,
     stale: Vec<Stale>,
     /// Whether the thread runs that drives stale runtimes.
@@ -127,13 +127,6 @@ struct Stale {
 
 /// The connections of one node set on one runtime, of which this file only asks whether they still exist.
 pub(crate) type WeakConnections = Weak<dyn Any + Send + Sync>;
-
-#[derive(Debug)]
-struct Made {
-    runtime: Id,
-    /// The number of node sets with connections on it.
-    sets: usize,
-}
 
 /// A runtime that no thread drives.
 #[derive(Debug)]
@@ -211,13 +204,13 @@ impl Wake for Parked {
 impl Pool {
     /// Returns whether the pool made this runtime, which no thread drives between calls.
     pub(crate) fn has_made(&self, runtime: Id) -> bool {
-        self.stock.lock().made.iter().any(|made| made.runtime == runtime)
+        self.stock.lock().made.contains_key(&runtime)
     }
 
     /// Counts another node set with connections on `runtime`, if the pool made it.
     pub(crate) fn join(&self, runtime: Id) {
-        if let Some(made) = self.stock.lock().made.iter_mut().find(|made| made.runtime == runtime) {
-            made.sets += 1;
+        if let Some(sets) = self.stock.lock().made.get_mut(&runtime) {
+            *sets += 1;
         }
     }
 
@@ -229,7 +222,7 @@ impl Pool {
             if thread::panicking() && !was_panicking {
                 let mut stock = self.stock.lock();
                 stock.stale.retain(|stale| stale.runtime != runtime);
-                stock.made.retain(|made| made.runtime != runtime);
+                stock.made.remove(&runtime);
             }
         })
     }
@@ -237,7 +230,7 @@ impl Pool {
     /// Makes a runtime; `None` if the system gives no event queue.
     fn make(&self, clock: &Clock, seat: Seat) -> Option<Idle> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().ok()?;
-        self.stock.lock().made.push(Made { runtime: runtime.handle().id(), sets: 0 });
+        self.stock.lock().made.insert(runtime.handle().id(), 0);
         Some(Idle { runtime, since: clock.now(), tick: Tick::every(TICK), seats: vec![seat] })
     }
 
@@ -358,7 +351,7 @@ impl Pool {
         let over: Vec<Idle> = stock.idle.extract_if(..others, is_over).collect();
         for idle in &over {
             stock.leave_stale(idle.id());
-            stock.made.retain(|made| made.runtime != idle.id());
+            stock.made.remove(&idle.id());
         }
         stock.aging = stock.made.len() > 1;
         let is_aging = stock.aging;
@@ -446,9 +439,9 @@ impl Stock {
 
     /// Forgets `runtime` and returns true, unless a node set has connections on it.
     fn forgets(&mut self, runtime: Id) -> bool {
-        let is_alone = !self.made.iter().any(|made| made.runtime == runtime && made.sets > 0);
+        let is_alone = self.made.get(&runtime).is_none_or(|sets| *sets == 0);
         if is_alone {
-            self.made.retain(|made| made.runtime != runtime);
+            self.made.remove(&runtime);
         }
         is_alone
     }
@@ -477,10 +470,8 @@ pub(crate) fn close(pool: &Arc<Pool>, clock: &Clock, dropped: impl IntoIterator<
     let mut over = Vec::new();
     let mut stock = pool.stock.lock();
     for (runtime, connections) in dropped {
-        match stock.made.iter_mut().find(|made| made.runtime == runtime) {
-            Some(made) => made.sets = made.sets.saturating_sub(1),
-            None => continue,
-        }
+        let Some(sets) = stock.made.get_mut(&runtime) else { continue };
+        *sets = sets.saturating_sub(1);
         match stock.place(runtime) {
             Some(place) if stock.forgets(runtime) => over.push(stock.idle.remove(place)),
             _ => stock.stale.push(Stale { runtime, connections }),
