@@ -7,7 +7,7 @@ use napi_derive::napi;
 use redlock::bindings::Listing as Pages;
 use redlock::bindings::lock_object::{LockObject, term};
 use redlock::bindings::options::Options;
-use redlock::{Error, NodeState, Redlock};
+use redlock::{Error, Fixed, Lock, NodeState, Redlock};
 
 use crate::convert::{epoch_ms, ms, number};
 use crate::credentials::Provider;
@@ -54,44 +54,20 @@ impl Client {
         }
     }
 
-    /// Makes a template for locks with these options. Checks the options, and the name of a lock that is made by it.
+    /// Makes a template for locks with these options. Checks the options, and the name or the names of a lock that is made
+    /// by it. `kind` says which locks: those of one name, `shared` or not; of the terms of an election; of several names; or
+    /// semaphores with so many permits.
     #[napi(catch_unwind)]
-    pub fn template(&self, name: Name, options: Option<Vec<Unknown<'_>>>) -> Either<Template, Failure> {
-        Template::of(options, |options| LockObject::new(self.0.lock(bytes(&name)).options(options)))
-    }
-
-    /// Makes a template for locks of several names, as [`Client::template`] does for one.
-    #[napi(catch_unwind)]
-    pub fn template_of_all(&self, names: Vec<Name>, options: Option<Vec<Unknown<'_>>>) -> Either<Template, Failure> {
-        Template::of(options, |options| LockObject::new(self.0.lock_all(every(&names)).options(options)))
-    }
-
-    /// Makes a template for semaphores with so many permits, as [`Client::template`] does for locks.
-    #[napi(catch_unwind)]
-    pub fn template_of_semaphore(
+    pub fn template(
         &self,
-        name: Name,
-        permits: f64,
+        #[napi(ts_arg_type = "'lock' | 'shared' | 'term' | 'several' | number")] kind: Either<String, f64>,
+        names: Names,
         options: Option<Vec<Unknown<'_>>>,
     ) -> Either<Template, Failure> {
-        Template::of(options, |options| {
-            LockObject::new(self.0.semaphore(bytes(&name), read_whole("permits", permits)?).options(options))
-        })
+        Template::of(options, |options| LockObject::new(lock(&self.0, &kind, &names)?.options(options)))
     }
 
-    /// Makes a template for shared locks, as [`Client::template`] does for others.
-    #[napi(catch_unwind)]
-    pub fn template_of_shared(&self, name: Name, options: Option<Vec<Unknown<'_>>>) -> Either<Template, Failure> {
-        Template::of(options, |options| LockObject::new(self.0.lock(bytes(&name)).options(options).shared()))
-    }
-
-    /// Makes a template for the locks of an election's terms, as [`Client::template`] does for others.
-    #[napi(catch_unwind)]
-    pub fn template_of_term(&self, name: Name, options: Option<Vec<Unknown<'_>>>) -> Either<Template, Failure> {
-        Template::of(options, |options| LockObject::new(term(&self.0, bytes(&name)).options(options)))
-    }
-
-    /// Makes a template for the lock that attaches the detached one with this text, as [`Client::template`] does for others.
+    /// Makes a template for the lock that attaches the detached one with this text.
     #[napi(catch_unwind)]
     pub fn template_of_detached(&self, text: String, options: Option<Vec<Unknown<'_>>>) -> Either<Template, Failure> {
         Template::of(options, |options| LockObject::new(self.0.attach(&text).options(options)))
@@ -169,6 +145,21 @@ impl Template {
             Either3::C(names) => template.named_all(&every(names), released),
         })
     }
+}
+
+/// Returns a lock with these names, of a kind that [`Client::template`] knows.
+fn lock(client: &Redlock, kind: &Either<String, f64>, names: &Names) -> Result<Lock<Fixed>, Error> {
+    let name = match names {
+        Either3::A(text) => text.as_bytes(),
+        Either3::B(bytes) => bytes,
+        Either3::C(names) => return Ok(client.lock_all(every(names))),
+    };
+    Ok(match kind {
+        Either::B(permits) => client.semaphore(name, read_whole("permits", *permits)?),
+        Either::A(kind) if kind == "shared" => client.lock(name).shared(),
+        Either::A(kind) if kind == "term" => term(client, name),
+        Either::A(_) => client.lock(name).into(),
+    })
 }
 
 fn open(

@@ -19,7 +19,7 @@ import { LockInvalidArgument, unwrap } from "./errors.js";
 import { ACQUIRE, type AcquireOptions, given, HOW, Lock, inspect as shown } from "./lock.js";
 import { type Locked, wrap } from "./locked.js";
 import type { ClientOptions, LockOptions, NameOptions } from "./options.js";
-import { Templates } from "./template.js";
+import { type Kind, Templates } from "./template.js";
 import {
   ATTACH_OPTIONS,
   CLIENT_OPTIONS,
@@ -214,13 +214,7 @@ export class Redlock {
   /** @internal */
   readonly uncloneable = UNCLONEABLE;
   readonly #client: Client;
-  readonly #prefix: string;
   readonly #templates: Templates;
-  readonly #ofShared: Templates;
-  readonly #ofTerms: Templates;
-  readonly #ofSeveral: Templates<Name[]>;
-  /** By the number of permits. */
-  readonly #ofSemaphores = new Map<number, Templates>();
   #provider: Provider | undefined;
 
   /**
@@ -243,13 +237,8 @@ export class Redlock {
       : { urls: checked as string[] | undefined, defaults: undefined };
     const given = defaults === undefined ? own : { ...defaults, ...own };
     this.#provider = given?.credentials ? Provider.of(given.credentials) : undefined;
-    const client = unwrap(Client.open(urls, clientValues(given), this.#provider?.native));
-    this.#client = client;
-    this.#prefix = given?.keyPrefix ?? "";
-    this.#templates = new Templates(this.#prefix, (name, options) => client.template(name, options));
-    this.#ofShared = new Templates(this.#prefix, (name, options) => client.templateOfShared(name, options));
-    this.#ofTerms = new Templates(this.#prefix, (name, options) => client.templateOfTerm(name, options));
-    this.#ofSeveral = new Templates(this.#prefix, (names, options) => client.templateOfAll(names, options));
+    this.#client = unwrap(Client.open(urls, clientValues(given), this.#provider?.native));
+    this.#templates = new Templates(this.#client, given?.keyPrefix ?? "");
   }
 
   /**
@@ -265,8 +254,7 @@ export class Redlock {
   lock(name: string | Uint8Array, options?: NameOptions): Lock {
     const right = checkedName(name);
     const given = checkedOptions(options, NAME_OPTIONS);
-    const templates = given?.shared ? this.#ofShared : this.#templates;
-    return Lock.of(templates.of(right, given), right, this.#provider);
+    return this.#make(given?.shared ? "shared" : "lock", right, given);
   }
 
   /**
@@ -290,8 +278,7 @@ export class Redlock {
    * ```
    */
   lockAll(names: readonly (string | Uint8Array)[], options?: LockOptions): Lock {
-    const right = checkedNames(names);
-    return Lock.of(this.#ofSeveral.of(right, checkedOptions(options, LOCK_OPTIONS)), right, this.#provider);
+    return this.#make("several", checkedNames(names), checkedOptions(options, LOCK_OPTIONS));
   }
 
   /**
@@ -317,17 +304,11 @@ export class Redlock {
   semaphore(name: string | Uint8Array, permits: number, options?: LockOptions): Lock {
     const right = checkedName(name);
     expect("permits", permits, COUNT);
-    const known = this.#ofSemaphores.get(permits);
-    const templates = known ?? this.#templatesFor(permits);
-    const template = templates.of(right, checkedOptions(options, LOCK_OPTIONS));
-    // They are kept only for a number that is right.
-    if (known === undefined) this.#ofSemaphores.set(permits, templates);
-    return Lock.of(template, right, this.#provider);
+    return this.#make(permits, right, checkedOptions(options, LOCK_OPTIONS));
   }
 
-  #templatesFor(permits: number): Templates {
-    const client = this.#client;
-    return new Templates(this.#prefix, (name, options) => client.templateOfSemaphore(name, permits, options));
+  #make(kind: Kind, name: Name | Name[], options: object | undefined): Lock {
+    return Lock.of(this.#templates.of(kind, name, options), name, this.#provider);
   }
 
   /**
@@ -383,8 +364,7 @@ export class Redlock {
    * ```
    */
   election(name: string | Uint8Array, options?: ElectionOptions): Election {
-    const term = (name: string | Uint8Array, own: LockOptions): Lock =>
-      Lock.of(this.#ofTerms.of(name, own), name, this.#provider);
+    const term = (name: string | Uint8Array, own: LockOptions): Lock => this.#make("term", name, own);
     return Election.of(checkedName(name), options, term);
   }
 
@@ -614,10 +594,6 @@ export class Redlock {
 
   #forget(): void {
     this.#templates.clear();
-    this.#ofShared.clear();
-    this.#ofTerms.clear();
-    this.#ofSeveral.clear();
-    this.#ofSemaphores.clear();
     // From here on, only the locks keep it.
     this.#provider = undefined;
   }

@@ -1,4 +1,4 @@
-import type { Failure, Template as NativeTemplate } from "#native";
+import type { Client, Template as NativeTemplate } from "#native";
 import { unwrap } from "./errors.js";
 import { type Given, type Name, values } from "./validate.js";
 
@@ -21,50 +21,46 @@ export interface Template {
   readonly values: readonly unknown[] | undefined;
 }
 
-/** Makes a template natively, for locks with this name or these names at first. */
-type Make<N> = (name: N, options: unknown[] | undefined) => NativeTemplate | Failure;
+/** Which locks: of one name, shared or not; of the terms of an election; of several names; or with so many permits. */
+export type Kind = Parameters<Client["template"]>[0];
 
 /**
- * The templates of one client for locks of one shape: one name, several names, or a semaphore with so many permits. A
- * template stands for the options of its locks, by value.
+ * The templates of one client. A template stands for the kind and the options of its locks, by value.
  *
  * A name needs no native check if it is certainly right. All others are checked natively.
  *
  * @internal
  */
-export class Templates<N extends Name | Name[] = Name> {
-  readonly #make: Make<N>;
+export class Templates {
+  readonly #client: Client;
   readonly #prefix: string;
-  #kept: Template[] = [];
+  readonly #kept = new Map<Kind, Template[]>();
 
-  constructor(prefix: string, make: Make<N>) {
-    this.#make = make;
+  constructor(client: Client, prefix: string) {
+    this.#client = client;
     this.#prefix = prefix;
   }
 
   /** Returns the template for a lock, and refuses a wrong name, a wrong option and a closed client. */
-  of(name: N, options: Given<object> | undefined): Template {
+  of(kind: Kind, name: Name | Name[], options: Given<object> | undefined): Template {
     const given = values(options);
-    const known = this.#find(given);
+    const kept = this.#kept.get(kind) ?? [];
+    const known = find(kept, given);
     const isRight = this.#isRight(name);
     if (known !== undefined && isRight) return known;
-    const native = unwrap(this.#make(name, given));
+    const native = unwrap(this.#client.template(kind, name, given));
     const template = { number: native.number(), native, values: given };
     if (known === undefined && isRight) {
-      if (this.#kept.length === KEPT) this.#kept.shift();
-      this.#kept.push(template);
+      if (kept.length === KEPT) kept.shift();
+      kept.push(template);
+      this.#kept.set(kind, kept);
     }
     return template;
   }
 
   /** Has the next lock checked natively, because the client was closed. */
   clear(): void {
-    this.#kept = [];
-  }
-
-  #find(given: readonly unknown[] | undefined): Template | undefined {
-    for (const template of this.#kept) if (isSame(template.values, given)) return template;
-    return undefined;
+    this.#kept.clear();
   }
 
   /** Whether a name is certainly right, or several are that cannot be one. Not whether they are wrong. */
@@ -79,6 +75,11 @@ export class Templates<N extends Name | Name[] = Name> {
     if (names.length > NAMES_MOST || new Set(names).size < 2) return false;
     return names.every((name) => typeof name === "string" && this.#isRight(name));
   }
+}
+
+function find(kept: readonly Template[], given: readonly unknown[] | undefined): Template | undefined {
+  for (const template of kept) if (isSame(template.values, given)) return template;
+  return undefined;
 }
 
 function isSame(one: readonly unknown[] | undefined, other: readonly unknown[] | undefined): boolean {
