@@ -220,7 +220,7 @@ impl Queue {
     /// `already_held`, `invalid_argument` or `unavailable`, at once. [`Queue::take`] returns all other errors.
     pub fn acquire(&self, object: &Arc<LockObject>, timeout: Timeout) -> Result<u64, Error> {
         let pid = self.current_pid()?;
-        self.start_acquire(object, object.reserve(pid)?, pid, timeout)
+        self.start_acquire(object, object.reserve(pid, false)?, pid, timeout)
     }
 
     /// Starts an acquire for a block that [`Queue::release_at_exit`] ends.
@@ -233,7 +233,7 @@ impl Queue {
         if object.enter_attached(pid) {
             return Ok(self.add_completed());
         }
-        self.start_acquire(object, object.reserve(pid)?.for_block(), pid, None)
+        self.start_acquire(object, object.reserve(pid, true)?, pid, None)
     }
 
     fn start_acquire(
@@ -704,14 +704,14 @@ mod tests {
         let queue = Queue::new(move || sender.send(()).unwrap());
         let redlock = Redlock::new("memory://queue-panic").unwrap();
         let object = LockObject::new(redlock.lock("foo")).unwrap();
-        let reservation = object.reserve(Pid::now()).unwrap();
+        let reservation = object.reserve(Pid::now(), false).unwrap();
         let id = queue.0.add_call(Call::Running(Some(reservation), None));
         queue.run(id, false, || async { panic!("on purpose") }).unwrap();
         woken.recv_timeout(harness::LIMIT).unwrap();
         assert_eq!(queue.drain(|| ()), [Completion::Result(id)]);
         let error = queue.take(id).unwrap_err();
         assert!(error.to_string().contains("bug"), "{error}");
-        assert!(object.reserve(Pid::now()).is_ok(), "the object can be acquired again");
+        assert!(object.reserve(Pid::now(), false).is_ok(), "the object can be acquired again");
     }
 
     /// Returns the threads on which two calls began that were started one after the other.

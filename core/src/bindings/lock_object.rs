@@ -318,7 +318,7 @@ impl LockObject {
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<(), Stop<E>> {
         let pid = Pid::now();
-        self.acquire_with(self.reserve(pid)?, pid, timeout, waits, interrupted)
+        self.acquire_with(self.reserve(pid, false)?, pid, timeout, waits, interrupted)
     }
 
     /// Acquires as [`LockObject::acquire`] does, for a block that [`LockObject::release_at_exit`] ends.
@@ -335,7 +335,7 @@ impl LockObject {
         if self.enter_attached(pid) {
             return Ok(());
         }
-        self.acquire_with(self.reserve(pid)?.for_block(), pid, None, waits, interrupted)
+        self.acquire_with(self.reserve(pid, true)?, pid, None, waits, interrupted)
     }
 
     fn acquire_with<E>(
@@ -518,12 +518,12 @@ impl LockObject {
         self.lock().session().context_of(pid, spec)
     }
 
-    /// Begins an acquire.
+    /// Begins an acquire, `in_block` for a hold that the end of a block releases.
     ///
     /// # Errors
     ///
     /// `already_held` while the lock is held or being acquired, and until the end of a block that has lost it.
-    pub(crate) fn reserve(self: &Arc<Self>, pid: Pid) -> Result<Reservation, Error> {
+    pub(crate) fn reserve(self: &Arc<Self>, pid: Pid, in_block: bool) -> Result<Reservation, Error> {
         let before = self.lease(pid).ok();
         if before.as_ref().is_some_and(|lease| lease.remaining_here().is_ok()) {
             return Err(self.already_held(HELD));
@@ -548,7 +548,7 @@ impl LockObject {
         state.failed = None;
         drop(state);
         drop(former);
-        Ok(Reservation { object: Some(Arc::clone(self)), released, in_block: false })
+        Ok(Reservation { object: Some(Arc::clone(self)), released, in_block })
     }
 
     /// Begins an extension to `ttl`, or by the ttl in force.
@@ -686,12 +686,6 @@ impl Reservation {
         Some(context.listed.waiters.leave(&context.spec.keys))
     }
 
-    /// Returns it for a hold that the end of a block releases.
-    pub(crate) fn for_block(mut self) -> Self {
-        self.in_block = true;
-        self
-    }
-
     /// Makes the object the holder of a lease that belongs to `runtime`, or to the background.
     pub(crate) fn complete(mut self, pid: Pid, owner: LeaseOwner, runtime: Option<Id>) {
         let object = self.object.take().expect("used once");
@@ -752,7 +746,7 @@ mod tests {
         let local = object.local(pid);
         let shares_nothing = || local.shares_nothing();
         assert!(shares_nothing());
-        let reservation = object.reserve(pid).unwrap();
+        let reservation = object.reserve(pid, false).unwrap();
         assert!(!shares_nothing());
         drop(reservation);
         object.acquire::<()>(None, || Ok(()), None::<fn() -> Result<(), ()>>).unwrap();
@@ -769,10 +763,10 @@ mod tests {
         let redlock = Redlock::new("memory://lock-object-reservation").unwrap();
         let object = LockObject::new(redlock.lock("foo")).unwrap();
         let pid = Pid::now();
-        let reservation = object.reserve(pid).unwrap();
-        assert_eq!(object.reserve(pid).unwrap_err().kind(), ErrorKind::AlreadyHeld);
+        let reservation = object.reserve(pid, false).unwrap();
+        assert_eq!(object.reserve(pid, false).unwrap_err().kind(), ErrorKind::AlreadyHeld);
         drop(reservation);
-        assert!(object.reserve(pid).is_ok());
+        assert!(object.reserve(pid, false).is_ok());
         assert_eq!(object.take_lease(pid).unwrap_err().kind(), ErrorKind::NotHeld);
     }
 }
