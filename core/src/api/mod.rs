@@ -2,7 +2,6 @@
 //!
 //! May import `acquire` and what lies below it.
 
-#[cfg(feature = "blocking")]
 pub mod blocking;
 pub(crate) mod client;
 pub(crate) mod diagnose;
