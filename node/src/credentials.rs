@@ -13,14 +13,14 @@
 use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use napi::Env;
 use napi::bindgen_prelude::{Function, Object};
 use napi_derive::napi;
-use redlock::bindings::ProviderError;
 use redlock::bindings::options::Unit;
+use redlock::bindings::{Mutex, ProviderError};
 use redlock::{Builder, Login, Redlock};
 use tokio::sync::oneshot::{self, Receiver, Sender};
 
@@ -71,7 +71,7 @@ impl LoginRequests {
     /// Takes the new requests.
     #[napi(catch_unwind)]
     pub fn take(&self) -> Vec<LoginRequest> {
-        std::mem::take(&mut self.0.list().new)
+        std::mem::take(&mut self.0.list.lock().new)
     }
 
     /// Answers a request. `expires_in` is in milliseconds.
@@ -122,14 +122,10 @@ fn login(requests: &Weak<Requests>, provider: i64) -> impl Future<Output = Answe
 }
 
 impl Requests {
-    fn list(&self) -> MutexGuard<'_, List> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn add(self: &Arc<Self>, provider: i64) -> Unanswered {
         let (sender, answer) = oneshot::channel();
         let id = {
-            let mut list = self.list();
+            let mut list = self.list.lock();
             list.last += 1;
             let id = list.last;
             list.new.push(LoginRequest { id: number(id), provider });
@@ -141,7 +137,7 @@ impl Requests {
     }
 
     fn settle(&self, id: i64, answer: Answer) {
-        let sender = u64::try_from(id).ok().and_then(|id| self.list().unanswered.remove(&id));
+        let sender = u64::try_from(id).ok().and_then(|id| self.list.lock().unanswered.remove(&id));
         if let Some(sender) = sender {
             drop(sender.send(answer));
         }
@@ -158,7 +154,7 @@ struct Unanswered {
 impl Drop for Unanswered {
     fn drop(&mut self) {
         if let Some(requests) = self.requests.upgrade() {
-            let mut list = requests.list();
+            let mut list = requests.list.lock();
             list.new.retain(|request| request.id != number(self.id));
             let sender = list.unanswered.remove(&self.id);
             drop(list);

@@ -10,10 +10,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{self, Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{self, Arc};
 use std::time::UNIX_EPOCH;
 
 use napi_derive::napi;
+use redlock::bindings::Mutex;
 use redlock::bindings::events::{Events, Record};
 
 use crate::convert::{ms, number};
@@ -78,12 +79,8 @@ impl Listener {
 }
 
 impl Notifier {
-    fn queues(&self) -> MutexGuard<'_, Vec<sync::Weak<Wake>>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn add(&self, wake: &Arc<Wake>) {
-        let mut queues = self.queues();
+        let mut queues = self.queues.lock();
         queues.retain(|queue| queue.strong_count() > 0);
         queues.push(Arc::downgrade(wake));
         drop(queues);
@@ -95,7 +92,7 @@ impl Notifier {
 
     fn notify(&self) {
         self.has_events.store(true, Ordering::Release);
-        let last = self.queues().iter().rev().find_map(sync::Weak::upgrade);
+        let last = self.queues.lock().iter().rev().find_map(sync::Weak::upgrade);
         if let Some(wake) = last {
             wake.call();
         }
@@ -159,6 +156,6 @@ fn is_first(record: &Record) -> bool {
     static WARNED: Mutex<BTreeSet<(&'static str, String)>> = Mutex::new(BTreeSet::new());
     let about =
         record.fields.iter().find(|(field, _)| matches!(*field, "node" | "name")).map(|(_, about)| about.clone());
-    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut warned = WARNED.lock();
     warned.len() < MOST_WARNINGS && warned.insert((record.event.code, about.unwrap_or_default()))
 }

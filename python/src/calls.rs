@@ -1,10 +1,11 @@
 //! The completion queue: calls that run in the background, and their results.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use redlock::bindings::Mutex;
 use redlock::bindings::calls::{self, Taken};
 use redlock::bindings::completion_queue::{Completion, Queue as Calls};
 use redlock::bindings::lock_object::Timeout;
@@ -158,7 +159,7 @@ impl Call {
     }
 
     fn begin(&self) -> calls::Call {
-        self.0.lock().ok().and_then(|mut call| call.take()).expect("it is begun once")
+        self.0.lock().take().expect("it is begun once")
     }
 }
 

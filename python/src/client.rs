@@ -1,13 +1,11 @@
 //! The client, which the blocking and the asyncio API share.
 
-use std::sync::{Mutex, MutexGuard};
-
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
-use redlock::bindings::calls;
 use redlock::bindings::options::Scope;
+use redlock::bindings::{Mutex, calls};
 use redlock::{Error, Redlock};
 
 use crate::calls::Call;
@@ -26,17 +24,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    fn provider_slot(&self) -> MutexGuard<'_, Option<Py<Provider>>> {
-        self.provider.lock().expect("no panic while holding this")
-    }
-
     /// Returns the provider for a lock.
     pub(crate) fn provider(&self, py: Python<'_>) -> Option<Py<Provider>> {
-        self.provider_slot().as_ref().map(|provider| provider.clone_ref(py))
+        self.provider.lock().as_ref().map(|provider| provider.clone_ref(py))
     }
 
     fn forget_provider(&self) {
-        let provider = self.provider_slot().take();
+        let provider = self.provider.lock().take();
         // Connections that are open still need it.
         drop(provider);
     }
@@ -140,7 +134,7 @@ impl Client {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&*self.provider_slot())
+        visit.call(&*self.provider.lock())
     }
 }
 

@@ -19,13 +19,13 @@
 
 use std::cell::Cell;
 use std::mem;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar};
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use pyo3::{PyTraverseError, PyVisit};
-use redlock::bindings::{PerProcess, Pid, ProviderError};
+use redlock::bindings::{Mutex, PerProcess, Pid, ProviderError};
 use redlock::{Credentials, Login};
 use tokio::sync::oneshot;
 
@@ -91,13 +91,9 @@ impl Provider {
         Ok(())
     }
 
-    fn failure(&self) -> MutexGuard<'_, Failure> {
-        self.failure.lock().expect("no panic while holding this")
-    }
-
     /// Keeps the exception of a failed call, or none, instead of the one before. Returns its number.
     fn keep(&self, exception: Option<Py<PyAny>>) -> u64 {
-        let mut failure = self.failure();
+        let mut failure = self.failure.lock();
         failure.number += 1;
         let (former, number) = (mem::replace(&mut failure.exception, exception), failure.number);
         drop(failure);
@@ -111,7 +107,7 @@ impl Provider {
 impl Provider {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.function)?;
-        visit.call(&self.failure().exception)
+        visit.call(&self.failure.lock().exception)
     }
 }
 
@@ -171,13 +167,9 @@ impl Inbox {
 }
 
 impl ProcessLocal {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while holding this")
-    }
-
     /// Leaves a call for a thread. Drops it if there is none.
     fn put(&self, answer: Answer) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !state.closed && state.threads > 0 {
             state.call = Some(answer);
             self.changed.notify_all();
@@ -186,7 +178,7 @@ impl ProcessLocal {
 
     /// Counts one more thread if there are fewer than `most`. Returns its number.
     fn add_thread(&self, most: usize) -> Option<u64> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.closed || state.threads >= most {
             return None;
         }
@@ -196,7 +188,7 @@ impl ProcessLocal {
     }
 
     fn remove_thread(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.threads -= 1;
         if state.threads == 0 {
             state.call = None;
@@ -206,7 +198,7 @@ impl ProcessLocal {
     /// Waits for a call. Returns `None` if the thread is to end, because another one waits or the provider is gone.
     /// `is_back` is for a thread that has answered in time: the thread that stood by makes way for it.
     fn take(&self, thread: u64, is_back: bool) -> Option<Answer> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if is_back {
             state.waiting = Some(thread);
             self.changed.notify_all();
@@ -224,7 +216,7 @@ impl ProcessLocal {
     }
 
     fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.closed = true;
         state.call = None;
         self.changed.notify_all();
@@ -257,10 +249,6 @@ impl Thread {
         Self { provider, inbox: Arc::clone(inbox), pid: Pid::now(), number, turn: Mutex::default() }
     }
 
-    fn turn(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().expect("no panic while holding this")
-    }
-
     fn provider<'py>(&self, py: Python<'py>) -> Option<Bound<'py, Provider>> {
         self.provider.bind(py).upgrade_as().ok().flatten()
     }
@@ -268,7 +256,7 @@ impl Thread {
     /// Ends the call with a login, or with an exception and the part of it that messages show.
     fn end_call(&self, py: Python<'_>, result: Result<Login, (String, Py<PyAny>)>) {
         SERVED.set(0);
-        let answer = self.turn().answer.take();
+        let answer = self.turn.lock().answer.take();
         let (Some(provider), Some(answer)) = (self.provider(py), answer.filter(|answer| !answer.is_closed())) else {
             return;
         };
@@ -286,12 +274,12 @@ impl Thread {
             }
         };
         let is_back = answer.send(result).is_ok();
-        self.turn().is_back = is_back;
+        self.turn.lock().is_back = is_back;
     }
 
     /// Stops counting this thread. A fork in the function leaves the count to the parent.
     fn end(&self) {
-        if !mem::replace(&mut self.turn().has_ended, true) && self.pid == Pid::now() {
+        if !mem::replace(&mut self.turn.lock().has_ended, true) && self.pid == Pid::now() {
             self.inbox.local().remove_thread();
         }
     }
@@ -301,14 +289,14 @@ impl Thread {
 impl Thread {
     /// Wait for a call. Return the function to call, or `None` if this thread is to end.
     fn take(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        let is_back = mem::take(&mut self.turn().is_back);
+        let is_back = mem::take(&mut self.turn.lock().is_back);
         let take = || if self.pid == Pid::now() { self.inbox.local().take(self.number, is_back) } else { None };
         let answer = py.detach(take);
         let Some((answer, provider)) = answer.zip(self.provider(py)) else {
             self.end();
             return None;
         };
-        self.turn().answer = Some(answer);
+        self.turn.lock().answer = Some(answer);
         SERVED.set(self.inbox.address());
         Some(provider.get().function.clone_ref(py))
     }
@@ -369,7 +357,7 @@ fn login(returned: &Bound<'_, PyAny>) -> PyResult<Login> {
 /// Returns the exception of the call of this number, unless another one has ended since.
 fn exception_of(provider: &Py<PyWeakrefReference>, number: u64, py: Python<'_>) -> Option<PyErr> {
     let provider = provider.bind(py).upgrade_as::<Provider>().ok().flatten()?;
-    let failure = provider.get().failure();
+    let failure = provider.get().failure.lock();
     let exception = failure.exception.as_ref().filter(|_| failure.number == number)?.clone_ref(py);
     drop(failure);
     Some(PyErr::from_value(exception.into_bound(py)))

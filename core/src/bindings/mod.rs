@@ -9,6 +9,7 @@ pub use crate::credentials::ProviderError;
 pub use crate::error::Waited;
 pub use crate::hold::detach::Detaching;
 pub use crate::sys::fork::{PerProcess, Pid};
+pub use crate::sys::mutex::Mutex;
 
 pub mod clock {
     //! Time as locks see it: it goes on while the machine sleeps.

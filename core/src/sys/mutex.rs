@@ -6,17 +6,23 @@ use crate::texts::opaque;
 
 /// A [`std::sync::Mutex`] for moments only.
 #[derive(Default)]
-pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+pub struct Mutex<T>(std::sync::Mutex<T>);
 
 // It would be locked for as long as its content is written.
 opaque!(Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    /// Makes one around `value`.
+    pub const fn new(value: T) -> Self {
         Self(std::sync::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    /// Locks it.
+    ///
+    /// # Panics
+    ///
+    /// If there was a panic while it was locked.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().expect("no panic while holding this")
     }
 
