@@ -9,6 +9,7 @@ import {
   type Listing,
   listPage,
   type LockView as NativeView,
+  type Started,
   waitFree,
 } from "#native";
 import { outcome, queue } from "./calls.js";
@@ -396,9 +397,7 @@ export class Redlock {
    */
   async inspect(name: string | Uint8Array): Promise<LockView> {
     const bytes = checkedName(name);
-    this.#provider?.refuseOwn();
-    const id = unwrap(inspect(queue(), this.#client, bytes));
-    const [view] = unwrap(await outcome(id)) as [NativeView];
+    const [view] = (await this.#ask(() => inspect(queue(), this.#client, bytes))) as [NativeView];
     return viewOf(view);
   }
 
@@ -421,9 +420,8 @@ export class Redlock {
   async inspectSemaphore(name: string | Uint8Array, permits: number): Promise<LockView[]> {
     const bytes = checkedName(name);
     expect("permits", permits, COUNT);
-    this.#provider?.refuseOwn();
-    const id = unwrap(inspectSemaphore(queue(), this.#client, bytes, permits));
-    return (unwrap(await outcome(id)) as NativeView[]).map(viewOf);
+    const views = await this.#ask(() => inspectSemaphore(queue(), this.#client, bytes, permits));
+    return (views as NativeView[]).map(viewOf);
   }
 
   /**
@@ -454,8 +452,7 @@ export class Redlock {
 
   async *#listed(listing: Listing): AsyncIterableIterator<LockView> {
     for (;;) {
-      this.#provider?.refuseOwn();
-      const views = unwrap(await outcome(unwrap(listPage(queue(), listing)))) as NativeView[];
+      const views = (await this.#ask(() => listPage(queue(), listing))) as NativeView[];
       if (views.length === 0) return;
       yield* views.map(viewOf);
     }
@@ -491,10 +488,7 @@ export class Redlock {
   async waitFree(name: string | Uint8Array, options?: AcquireOptions | AbortSignal): Promise<boolean> {
     const bytes = checkedName(name);
     const { timeout, signal } = given(options, ACQUIRE, HOW);
-    this.#provider?.refuseOwn();
-    signal?.throwIfAborted();
-    const id = unwrap(waitFree(queue(), this.#client, bytes, timeout));
-    return unwrap(await outcome(id, signal)) === "free";
+    return (await this.#ask(() => waitFree(queue(), this.#client, bytes, timeout), signal)) === "free";
   }
 
   /**
@@ -520,9 +514,7 @@ export class Redlock {
   async breakLock(name: string | Uint8Array, slot?: number | null): Promise<LockView | null> {
     const bytes = checkedName(name);
     if (slot != null) expect("slot", slot, COUNT);
-    this.#provider?.refuseOwn();
-    const id = unwrap(breakLock(queue(), this.#client, bytes, slot));
-    const [view] = unwrap(await outcome(id)) as NativeView[];
+    const [view] = (await this.#ask(() => breakLock(queue(), this.#client, bytes, slot))) as NativeView[];
     return view === undefined ? null : viewOf(view);
   }
 
@@ -547,9 +539,14 @@ export class Redlock {
    * ```
    */
   async diagnose(): Promise<Diagnosis[]> {
+    return (await this.#ask(() => diagnose(queue(), this.#client))) as Diagnosis[];
+  }
+
+  /** Makes a call that may need a login, and waits for its result. */
+  async #ask(start: () => Started, signal?: AbortSignal): Promise<unknown> {
     this.#provider?.refuseOwn();
-    const id = unwrap(diagnose(queue(), this.#client));
-    return unwrap(await outcome(id)) as Diagnosis[];
+    signal?.throwIfAborted();
+    return unwrap(await outcome(unwrap(start()), signal));
   }
 
   /** What a logger writes. @internal */
