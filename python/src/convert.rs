@@ -27,11 +27,7 @@ pub(crate) fn take_shared(given: &Bound<'_, PyDict>) -> PyResult<bool> {
     const NAME: &str = "shared";
     let Some(shared) = given.get_item(NAME)? else { return Ok(false) };
     given.del_item(NAME)?;
-    match shared.cast::<PyBool>() {
-        Ok(flag) => Ok(flag.is_true()),
-        Err(_) if shared.is_none() => Ok(false),
-        Err(_) => wrong_type(NAME, NAME, &shared, "True or False"),
-    }
+    if shared.is_none() { Ok(false) } else { flag(NAME, &shared, "True or False") }
 }
 
 fn value(&Row { name, kind, .. }: &Row, given: &Bound<'_, PyAny>) -> PyResult<Value> {
@@ -39,15 +35,8 @@ fn value(&Row { name, kind, .. }: &Row, given: &Bound<'_, PyAny>) -> PyResult<Va
         Kind::Timeout => Value::Timeout(timeout(name, given)?),
         _ if given.is_none() => Value::BuiltIn,
         Kind::Duration => Value::Duration(duration(name, given)?),
-        Kind::Flag => match given.cast::<PyBool>() {
-            Ok(flag) => Value::Flag(flag.is_true()),
-            Err(_) => return wrong_type(name, name, given, "True or False"),
-        },
-        Kind::Count if !is_int(given) => return wrong_type(name, name, given, "an int"),
-        Kind::Count => match given.extract() {
-            Ok(count) => Value::Count(count),
-            Err(_) => return Err(invalid(given.py(), name, format!("{name} is {given}, but must be a small number"))),
-        },
+        Kind::Flag => Value::Flag(flag(name, given, "True or False")?),
+        Kind::Count => Value::Count(number(name, given, "a small number")?),
         Kind::Text => Value::Text(text(name, name, given, "a str")?),
         Kind::Path => match given.extract() {
             Ok(path) => Value::Path(path),
@@ -122,9 +111,13 @@ pub(crate) fn own_timeout(given: &Bound<'_, PyAny>) -> PyResult<lock_object::Tim
 
 /// Converts the argument `blocking` of an acquire.
 pub(crate) fn blocking(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    flag("blocking", given, "True or False; to wait for 5 s, write acquire(timeout=5)")
+}
+
+fn flag(argument: &str, given: &Bound<'_, PyAny>, wanted: &str) -> PyResult<bool> {
     match given.cast::<PyBool>() {
-        Ok(blocking) => Ok(blocking.is_true()),
-        Err(_) => wrong_type("blocking", "blocking", given, "True or False; to wait for 5 s, write acquire(timeout=5)"),
+        Ok(flag) => Ok(flag.is_true()),
+        Err(_) => wrong_type(argument, argument, given, wanted),
     }
 }
 
@@ -156,11 +149,7 @@ pub(crate) fn ttl(ttl: Option<Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
 
 /// Converts the argument `most` of `count_by_name`: a number of names.
 pub(crate) fn most(given: &Bound<'_, PyAny>) -> PyResult<usize> {
-    if !is_int(given) {
-        return wrong_type("most", "most", given, "an int");
-    }
-    let wrong = |_| invalid(given.py(), "most", format!("most is {given}, but must be 0 or a number of names"));
-    given.extract().map_err(wrong)
+    number("most", given, "0 or a number of names")
 }
 
 /// Converts the argument `permits` of a semaphore.
@@ -174,7 +163,10 @@ pub(crate) fn slot(slot: Option<Bound<'_, PyAny>>) -> PyResult<Option<u32>> {
 }
 
 /// Converts a whole number. The engine checks the limits of numbers that fit.
-fn number(argument: &str, given: &Bound<'_, PyAny>, limits: &str) -> PyResult<u32> {
+fn number<'py, T>(argument: &str, given: &Bound<'py, PyAny>, limits: &str) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
     if !is_int(given) {
         return wrong_type(argument, argument, given, "an int");
     }
