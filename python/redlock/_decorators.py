@@ -15,6 +15,7 @@ from typing import (
     Literal,
     ParamSpec,
     Protocol,
+    Required,
     TypeAlias,
     TypeVar,
     Unpack,
@@ -106,49 +107,41 @@ class TaskPasses(Protocol[L_co, X_co]):
     ) -> Callable[Concatenate[S, P], Task[R | X_co]]: ...
 
 
+class _Runs(NameOptions, total=False):
+    permits: int | None
+    skip_if_held: Literal[False]
+    pass_lock: Literal[False]
+
+
+class _Skips(NameOptions, total=False):
+    permits: int | None
+    skip_if_held: Required[bool]
+    pass_lock: Literal[False]
+
+
+class _Passes(NameOptions, total=False):
+    permits: int | None
+    skip_if_held: Literal[False]
+    pass_lock: Required[Literal[True]]
+
+
+class _Both(NameOptions, total=False):
+    permits: int | None
+    skip_if_held: Required[bool]
+    pass_lock: Required[Literal[True]]
+
+
 class Locked(Protocol[Runs_co, Skips_co, Passes_co, Both_co]):
     """The function `locked`, with the types of its decorators; see `redlock.locked` and `redlock.Redlock.locked`."""
 
     @overload
-    def __call__(
-        self,
-        name: NameOf,
-        *,
-        permits: int | None = None,
-        skip_if_held: Literal[False] = False,
-        pass_lock: Literal[False] = False,
-        **options: Unpack[NameOptions],
-    ) -> Runs_co: ...
+    def __call__(self, name: NameOf, **options: Unpack[_Runs]) -> Runs_co: ...
     @overload
-    def __call__(
-        self,
-        name: NameOf,
-        *,
-        permits: int | None = None,
-        skip_if_held: bool,
-        pass_lock: Literal[False] = False,
-        **options: Unpack[NameOptions],
-    ) -> Skips_co: ...
+    def __call__(self, name: NameOf, **options: Unpack[_Skips]) -> Skips_co: ...
     @overload
-    def __call__(
-        self,
-        name: NameOf,
-        *,
-        permits: int | None = None,
-        skip_if_held: Literal[False] = False,
-        pass_lock: Literal[True],
-        **options: Unpack[NameOptions],
-    ) -> Passes_co: ...
+    def __call__(self, name: NameOf, **options: Unpack[_Passes]) -> Passes_co: ...
     @overload
-    def __call__(
-        self,
-        name: NameOf,
-        *,
-        permits: int | None = None,
-        skip_if_held: bool,
-        pass_lock: Literal[True],
-        **options: Unpack[NameOptions],
-    ) -> Both_co: ...
+    def __call__(self, name: NameOf, **options: Unpack[_Both]) -> Both_co: ...
 
 
 class Makes(Protocol[L_co]):
