@@ -123,8 +123,8 @@ pub(super) enum Action {
 pub(super) struct Machine {
     on_loss: OnLoss,
     kill_after: Duration,
-    /// How the command ended; `None` while it runs.
-    end: Option<End>,
+    /// How the command ended; `None` while it runs. From then on, its group must be empty, too.
+    pub(super) end: Option<End>,
     /// When the group is killed, because it was asked to end.
     kill_at: Option<Moment>,
     /// When it was killed.
@@ -132,7 +132,7 @@ pub(super) struct Machine {
     /// Whether it was told that it lives on.
     is_undying: bool,
     /// Whether the command was asked to end, or was killed, because of the lock.
-    is_lost: bool,
+    pub(super) is_lost: bool,
     /// Whether a loss that changes nothing was told.
     is_ignored: bool,
     /// The number of signals received that ask for an end.
@@ -159,11 +159,6 @@ impl Machine {
         }
     }
 
-    /// Returns whether the command was ended because of the lock.
-    pub(super) const fn is_lost(&self) -> bool {
-        self.is_lost
-    }
-
     /// Returns whether a loss of the lock was told, or prevented by ending the command.
     pub(super) const fn knows_of_loss(&self) -> bool {
         self.is_lost || self.is_ignored
@@ -177,16 +172,6 @@ impl Machine {
     /// Returns whether this program received a signal that asks for an end.
     pub(super) const fn was_asked(&self) -> bool {
         self.asked > 0
-    }
-
-    /// Returns how the command ended.
-    pub(super) const fn end(&self) -> Option<End> {
-        self.end
-    }
-
-    /// Returns whether the command has ended, but its group must be empty, too.
-    pub(super) const fn is_clearing(&self) -> bool {
-        self.end.is_some()
     }
 
     /// Returns after how long [`Event::Time`] has something to do; `None` for never.
@@ -366,7 +351,7 @@ mod tests {
         let mut machine = machine(OnLoss::Term);
         assert_eq!(machine.on(Event::Time, &now(0, 20)), []);
         assert_eq!(machine.on(Event::Ended(End::Exited(3)), &now(1, 20)), [Action::Finish]);
-        assert!(!machine.is_lost() && machine.end() == Some(End::Exited(3)));
+        assert!(!machine.is_lost && machine.end == Some(End::Exited(3)));
     }
 
     #[test]
@@ -381,7 +366,7 @@ mod tests {
         assert_eq!(machine.on(Event::Time, &now(20, 0)), kill_and(Notice::Lost));
         assert_eq!(machine.on(Event::Lost, &now(20, 0)), []);
         assert_eq!(machine.on(Event::Ended(End::Killed(9)), &now(20, 0)), []);
-        assert!(machine.is_clearing() && machine.is_lost());
+        assert!(machine.end.is_some() && machine.is_lost);
         assert_eq!(machine.on(Event::Alone, &now(20, 0)), [Action::Finish]);
     }
 
@@ -439,7 +424,7 @@ mod tests {
         let cont = Event::Received(Signal::SIGCONT);
         assert_eq!(machine.on(cont, &now(21, 0)), [Action::Resume]);
         assert_eq!(machine.on(Event::Ended(End::Exited(0)), &now(22, 0)), [Action::Finish]);
-        assert!(!machine.is_lost());
+        assert!(!machine.is_lost);
     }
 
     #[test]
@@ -455,7 +440,7 @@ mod tests {
         assert_eq!(machine.on(Event::Time, &now(6, 100)), [Action::Send(Signal::SIGKILL)]);
         assert_eq!(machine.on(interrupt, &now(6, 100)), []);
         assert_eq!(machine.on(Event::Ended(End::Killed(9)), &now(6, 100)), []);
-        assert!(!machine.is_lost() && machine.is_clearing());
+        assert!(!machine.is_lost && machine.end.is_some());
     }
 
     #[test]

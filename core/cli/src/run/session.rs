@@ -218,7 +218,7 @@ impl Running<'_> {
                 }
                 signal = self.session.signals.next() => self.received(signal),
                 () = alarm.ring(at) => self.events.push_back(Event::Time),
-                () = clock.sleep(LOOK), if self.machine.is_clearing() => {
+                () = clock.sleep(LOOK), if self.machine.end.is_some() => {
                     if self.group.is_alone() {
                         self.events.push_back(Event::Alone);
                     }
@@ -292,17 +292,17 @@ impl Running<'_> {
         let Self { mut group, mut terminal, machine, session, .. } = self;
         group.end_keeper();
         drop(group);
-        let end = machine.end();
+        let end = machine.end;
         // As shells do: a program that ends by itself may change the modes for good.
         let was_given = if matches!(end, Some(End::Exited(_))) { terminal.take() } else { terminal.take_and_restore() };
         if machine.is_killed() {
             session.clock.sleep(INNER_KEEPERS).await;
-        } else if machine.is_lost() {
+        } else if machine.is_lost {
             session.tell(Notice::Ended);
         }
         session.release(machine.knows_of_loss()).await;
         started?;
-        if machine.is_lost() {
+        if machine.is_lost {
             return Err(Failure::quiet(Exit::LOST));
         }
         match end {
