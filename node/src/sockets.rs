@@ -8,7 +8,6 @@
 #![allow(unsafe_code, reason = "Node-API and libuv")]
 
 use std::ffi::{CStr, c_int, c_void};
-use std::fmt::{self, Debug, Formatter};
 use std::mem::transmute_copy;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,6 +32,7 @@ struct Libuv {
 }
 
 /// A watched descriptor.
+#[derive(Debug)]
 pub(crate) struct Sockets(*mut State);
 
 struct State {
@@ -136,12 +136,6 @@ impl Drop for Sockets {
             (*self.0).is_owned = false;
             close(self.0);
         }
-    }
-}
-
-impl Debug for Sockets {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Sockets").finish_non_exhaustive()
     }
 }
 

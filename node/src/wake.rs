@@ -10,7 +10,6 @@
 #![allow(unsafe_code, reason = "Node-API")]
 
 use std::ffi::c_void;
-use std::fmt::{self, Debug, Formatter};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,10 +17,11 @@ use napi::bindgen_prelude::{Function, Object};
 use napi::{Env, JsValue, check_status, sys};
 
 /// A JavaScript function that any thread may call. It drops with the last handle on it.
+#[derive(Debug)]
 pub(crate) struct Wake(Arc<Mutex<Option<Handle>>>);
 
 /// Node's handle. It is valid until its finalizer has run.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Handle(sys::napi_threadsafe_function);
 
 // SAFETY: Node lets any thread call and release a thread-safe function. `keep_alive` is for the thread of its
@@ -99,12 +99,6 @@ impl Drop for Wake {
         let Some(Handle(handle)) = owner.take() else { return };
         // SAFETY: the handle is valid, because its finalizer waits for this lock before Node frees it.
         let _ = unsafe { sys::napi_release_threadsafe_function(handle, sys::ThreadsafeFunctionReleaseMode::release) };
-    }
-}
-
-impl Debug for Wake {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Wake").finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,5 @@
 //! The client: its nodes, and the default options of its locks. A program makes one client and clones it freely.
 
-use std::fmt;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use crate::process::Process;
 use crate::process::nodes::NodeSet;
 use crate::protocol::name::Name;
 use crate::protocol::shape::Shape;
+use crate::texts::opaque;
 
 /// The environment variable that [`Redlock::from_env`] reads.
 const ENVIRONMENT: &str = "REDLOCK_URLS";
@@ -383,11 +383,7 @@ pub struct Builder {
 #[derive(Clone)]
 pub(crate) struct Unparsed(pub(crate) Vec<String>);
 
-impl fmt::Debug for Unparsed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "<{} redacted>", self.0.len())
-    }
-}
+opaque!(Unparsed);
 
 impl Builder {
     /// Sets the addresses of the nodes; see [`Redlock::new`].

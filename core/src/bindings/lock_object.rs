@@ -15,11 +15,11 @@
 //!   first calls `abandon`, because a program without a reference to the object may still work under its lock.
 
 use std::cell::Cell;
+use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::{fmt, mem};
 
 use once_cell::race::OnceBox;
 use tokio::runtime::Id;
@@ -41,6 +41,7 @@ use crate::protocol::shape::Shape;
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
+use crate::texts::opaque;
 
 /// The timeout of one call: left out (the lock's own timeout applies), none (the call waits for ever), or a duration.
 pub type Timeout = Option<Option<Duration>>;
@@ -651,14 +652,7 @@ const IN_BLOCK: &str =
     "this lock object has lost the lock, and its block has not ended (if that cannot end, release the object)";
 const ACQUIRING: &str = "another thread or task is acquiring this lock object";
 
-impl fmt::Debug for LockObject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockObject")
-            .field("name", &String::from_utf8_lossy(self.name()))
-            .field("held", &self.held())
-            .finish_non_exhaustive()
-    }
-}
+opaque!(LockObject);
 
 /// An extension that begins.
 #[derive(Debug)]

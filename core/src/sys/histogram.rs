@@ -2,9 +2,10 @@
 //!
 //! An observation is two additions. A reader may see one of them without the other.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::texts::opaque;
 
 /// The upper ends of the buckets of a histogram, in its unit.
 #[derive(Debug)]
@@ -106,11 +107,7 @@ fn to_float(number: u64) -> f64 {
     number as f64
 }
 
-impl fmt::Debug for Histogram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Histogram").field("reading", &self.read()).finish_non_exhaustive()
-    }
-}
+opaque!(Histogram);
 
 #[cfg(test)]
 mod tests {
