@@ -15,8 +15,8 @@ use redlock::bindings::lock_object::{AbandonedHold, LockObject, Timeout};
 use redlock::bindings::options::Scope;
 use redlock::{Error, ErrorKind};
 
-use crate::client::Client;
 use crate::calls::Call;
+use crate::client::Client;
 use crate::convert::{self, blocking, own_timeout};
 use crate::credentials::Provider;
 use crate::error::{Raised, to_pyerr};
