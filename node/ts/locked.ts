@@ -29,29 +29,32 @@ export type NameOf<A extends unknown[] = never[]> = Named | ((...args: A) => Nam
 
 type Named = string | Uint8Array | readonly (string | Uint8Array)[];
 
-/** Wraps a function, so that each call runs under a fresh lock; see {@link locked}. */
+/**
+ * Wraps a function, so that each call runs under a fresh lock; see {@link locked}. What makes the name of a call may
+ * leave out the last of its arguments.
+ */
 export interface Locked {
-  <A extends unknown[], R, T>(
-    name: NameOf<A>,
+  <A extends [...N, ...unknown[]], R, T, N extends unknown[] = A>(
+    name: NameOf<N>,
     fn: (this: T, ...args: A) => R,
   ): (this: T, ...args: A) => Promise<Awaited<R>>;
-  <A extends unknown[], R, T>(
-    name: NameOf<A>,
+  <A extends [...N, ...unknown[]], R, T, N extends unknown[] = A>(
+    name: NameOf<N>,
     options: LockedOptions<true> & { readonly skipIfHeld?: false | undefined; readonly passLock: true },
     fn: (this: T, lock: Lock, ...args: A) => R,
   ): (this: T, ...args: A) => Promise<Awaited<R>>;
-  <A extends unknown[], R, T>(
-    name: NameOf<A>,
+  <A extends [...N, ...unknown[]], R, T, N extends unknown[] = A>(
+    name: NameOf<N>,
     options: (LockedOptions & { readonly skipIfHeld?: false | undefined }) | undefined,
     fn: (this: T, ...args: A) => R,
   ): (this: T, ...args: A) => Promise<Awaited<R>>;
-  <A extends unknown[], R, T>(
-    name: NameOf<A>,
+  <A extends [...N, ...unknown[]], R, T, N extends unknown[] = A>(
+    name: NameOf<N>,
     options: LockedOptions<true> & { readonly passLock: true },
     fn: (this: T, lock: Lock, ...args: A) => R,
   ): (this: T, ...args: A) => Promise<Awaited<R> | undefined>;
-  <A extends unknown[], R, T>(
-    name: NameOf<A>,
+  <A extends [...N, ...unknown[]], R, T, N extends unknown[] = A>(
+    name: NameOf<N>,
     options: LockedOptions,
     fn: (this: T, ...args: A) => R,
   ): (this: T, ...args: A) => Promise<Awaited<R> | undefined>;

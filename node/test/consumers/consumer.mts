@@ -136,11 +136,17 @@ const passed: (n: number) => Promise<number | undefined> = redlock.locked(
 );
 assert.ok((await perhaps()) === "done" && (await passed(1)) !== undefined);
 const nightly: () => Promise<string | undefined> = redlock.locked("cron", { skipIfHeld: true }, async () => "done");
-const pay: (user: string) => Promise<number> = locked(
+const pay: (user: string, amount: number) => Promise<number> = locked(
   (user: string) => `user:${user}`,
   { passLock: true, ttl: null },
-  async (lock: Lock, user: string) => lock.fence + user.length,
+  async (lock: Lock, user: string, amount: number) => lock.fence + user.length + amount,
 );
+const greet: (user: string, often?: number) => Promise<string> = locked(
+  (user) => user.toLowerCase(),
+  async (user: string, often = 1) => user.repeat(often),
+);
+// @ts-expect-error: its argument is not that of the name.
+locked((user: string) => user, Math.sqrt);
 const often: LockedOptions = { permits: 2 };
 const half: (amount: number) => Promise<number | undefined> = locked("half", often, (amount: number) => amount / 2);
 const either: { passLock: boolean } = { passLock: once };
@@ -148,8 +154,9 @@ const either: { passLock: boolean } = { passLock: once };
 locked("either", either, (amount: number) => amount);
 assert.equal(await half(4), 2);
 assert.equal(await double(2), 4);
+assert.equal(await greet("Ada"), "Ada");
 assert.equal(await nightly(), "done");
-assert.ok((await pay("ada")) > 0);
+assert.ok((await pay("ada", 1)) > 0);
 
 const names: readonly string[] = ["a", "b"];
 const several: Lock = redlock.lockAll(names, { margin: 100 });
