@@ -55,9 +55,12 @@ test("every acquisition has a signal of its own", async () => {
   await lock.release();
   assert.equal(early.aborted, false, "a release is no loss");
 
+  const next = lock.signal;
+  await lock.release();
   await lock.acquire();
   const first = lock.signal;
   assert.notEqual(first, early);
+  assert.equal(first, next, "releasing again does nothing");
   lose(lock, "deleted");
   await lock.acquire();
   assert.equal(first.reason.reason, "deleted");

@@ -23,7 +23,7 @@ import {
 } from "#native";
 import { onLoss, outcome, queue } from "./calls.js";
 import type { Provider } from "./credentials.js";
-import { errorOf, LockInvalidArgument, LockLost, LockTimeout, noteLoss, unwrap } from "./errors.js";
+import { type ErrorCode, errorOf, LockInvalidArgument, LockLost, LockTimeout, noteLoss, unwrap } from "./errors.js";
 import type { Template } from "./template.js";
 import {
   checked,
@@ -349,7 +349,7 @@ export class Lock {
     if (ttl !== undefined) expect("ttl", ttl, MILLISECONDS);
     const id = unwrap(detach(queue(), this.#object(), ttl));
     const { text } = unwrap(await outcome(id)) as Detached;
-    this.#part();
+    this.#controller = undefined;
     return text;
   }
 
@@ -565,17 +565,18 @@ export class Lock {
     unwrap(await outcome(id));
   }
 
-  /** Detaches the signal from this object: later losses belong to the next hold. */
+  /** Detaches the signal of the present hold from this object: later losses belong to the next one. */
   #part(): void {
     if (this.#controller === undefined) return;
-    this.#tell();
-    this.#controller = undefined;
+    // Without a hold, the signal is that of the next one already.
+    if (this.#tell() !== "not_held") this.#controller = undefined;
   }
 
-  /** Aborts the signal if the lock was lost. */
-  #tell(): void {
+  /** Aborts the signal if the lock was lost. Returns why it is not held, if it is not. */
+  #tell(): ErrorCode | undefined {
     const failure = check(queue(), this.#object());
     if (failure?.code === "lost") this.#controller?.abort(errorOf(failure));
+    return failure?.code;
   }
 
   #watch(): void {
