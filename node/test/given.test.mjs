@@ -153,6 +153,16 @@ test("options that would be ignored are refused", async () => {
       assert.equal((await refused(make, "is not read", "plain object")).option, option);
     }
   }
+  const { signal } = new AbortController();
+  for (const [options, mention] of [
+    [Promise.resolve({ ttl: 5_000 }), "not a promise"],
+    [[], "not an array"],
+    [signal, "not an AbortSignal"],
+  ]) {
+    for (const make of [() => redlock.lock("foo", options), () => new Redlock("memory://a", options)]) {
+      await refused(make, "{ ttl: 10_000 }", mention);
+    }
+  }
   const lock = redlock.lock("foo");
   for (const call of [() => lock.acquire(new AbortController()), () => lock.tryAcquire(new AbortController())]) {
     assert.equal((await refused(call, "signal: controller.signal")).option, "signal");

@@ -79,7 +79,8 @@ export type Given<T> = { -readonly [K in keyof T]?: Exclude<T[K], undefined> };
  */
 export function checked<T extends object>(options: T | undefined, kinds: Kinds, example: string): Given<T> | undefined {
   if (options === undefined) return undefined;
-  if (typeof options !== "object" || options === null) {
+  const hasNone = Array.isArray(options) || types.isPromise(options) || isSignal(options);
+  if (typeof options !== "object" || options === null || hasNone) {
     throw new LockInvalidArgument(`options must be an object such as ${example}, not ${article(options)}`);
   }
   for (const option of Object.keys(kinds)) {
@@ -197,6 +198,7 @@ export function article(value: unknown): string {
   if (Array.isArray(value)) return "an array";
   if (typeof value === "string") return value.isWellFormed() ? "a string" : "a string with lone surrogates";
   if (types.isPromise(value)) return "a promise";
+  if (isSignal(value)) return "an AbortSignal";
   if (value instanceof URL) return "a URL object (give its href)";
   return typeof value === "object" ? "an object" : `a ${typeof value}`;
 }
