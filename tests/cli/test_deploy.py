@@ -24,6 +24,7 @@ def service() -> list[str]:
     unit = configparser.ConfigParser(interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read_string((PLACE / "scheduler.service").read_text(encoding="utf-8"))
+    assert int(unit["Unit"]["StartLimitIntervalSec"]) == 0, "it starts again, however often it has failed"
     assert unit["Service"]["KillMode"] == "mixed"
     assert int(unit["Service"]["TimeoutStopSec"]) > 0
     assert int(unit["Service"]["SuccessExitStatus"]) == STATUS["TERM"], "a host that waits is stopped without a failure"
