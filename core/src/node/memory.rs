@@ -316,14 +316,14 @@ impl Store {
     }
 
     fn set(&mut self, now: u64, key: &[u8], value: Vec<u8>, ttl: Duration) {
-        let entry = Entry { value: Content::Text(value), expires: Some(now + micros(ttl)) };
+        let entry = Entry { value: Content::Text(value), expires: Some(now.saturating_add(micros(ttl))) };
         self.keys.insert(key.to_vec(), entry);
     }
 
     /// Makes a key live for at least `ttl`. A key without a ttl gets one only with `limit`.
     fn lengthen(&mut self, now: u64, key: &[u8], ttl: Duration, limit: bool) {
         if let Some(entry) = self.keys.get_mut(key) {
-            let until = now + micros(ttl);
+            let until = now.saturating_add(micros(ttl));
             entry.expires = match entry.expires {
                 Some(expires) => Some(expires.max(until)),
                 None => limit.then_some(until),
@@ -537,18 +537,19 @@ mod tests {
 
     #[test]
     fn a_key_lives_until_its_time_and_not_in_it() {
-        let (mut store, ttl) = (Store::default(), Duration::from_secs(1));
-        let mut acquire = |now| {
+        let (mut store, second) = (Store::default(), Duration::from_secs(1));
+        let mut acquire = |now, ttl| {
             let keys = Keys::of(&Name::parse(*b"foo").unwrap());
-            let (slack, fence_ttl, label) = (Duration::ZERO, ttl, "".into());
+            let (slack, fence_ttl, label) = (Duration::ZERO, second, "".into());
             let action = Action::Acquire { ttl, proposal: 1, slack, fence_ttl, label, wants: None };
             store.execute(now, &Request { keys, token: Token::fresh(&Random::System), action }).unwrap()
         };
-        assert_eq!(acquire(SECOND), Reply::Granted(SECOND));
+        assert_eq!(acquire(SECOND, second), Reply::Granted(SECOND));
         let ttl_left = Some(Duration::from_micros(1));
-        let held = Reply::Held { ours: None, ttl_left, label: None, position: 0, hold: SECOND };
-        assert_eq!(acquire(2 * SECOND - 1), held);
-        assert_eq!(acquire(2 * SECOND), Reply::Granted(2 * SECOND));
+        let held = |hold| Reply::Held { ours: None, ttl_left, label: None, position: 0, hold };
+        assert_eq!(acquire(2 * SECOND - 1, second), held(SECOND));
+        assert_eq!(acquire(2 * SECOND, Duration::MAX), Reply::Granted(2 * SECOND));
+        assert_eq!(acquire(u64::MAX - 1, second), held(2 * SECOND), "for ever");
     }
 
     #[test]
