@@ -26,9 +26,6 @@ CAREFUL, LEAST = 0.1, 0.05
 CAREFUL_STALE = 0.5
 """The share of locks with a margin among those that expire."""
 
-LONG_TERM = 0.2
-"""The share of terms that last longer than a ttl."""
-
 SET_MOST = 4
 """The most names of a lock."""
 
@@ -36,13 +33,13 @@ SHORT_S, LEASE_S = 1.0, 12.0
 """The ttl of a lock that should expire, and of a lease."""
 
 PATIENCE_S = 2.0
-"""The timeout of an acquire, if it has one, and the longest time until a campaign is stopped."""
+"""The timeout of an acquire, if it has one."""
 
 LEAST_S = 0.3
 """The longest least time."""
 
 MARGIN = 0.25
-"""The largest margin, as a share of the ttl; of an election, its margin."""
+"""The largest margin, as a share of the ttl."""
 
 CANCEL_S = 0.03
 BUSY_S = 0.05
@@ -124,7 +121,7 @@ class Asked:
                 return {"op": "semaphore", "name": names[0], "permits": self.permits, "options": options}
             case "shared":
                 options["shared"] = True
-        return {"op": "election" if self.shape == "term" else "lock", "name": names[0], "options": options}
+        return {"op": "lock", "name": names[0], "options": options}
 
 
 def plain(name: str, ttl_s: float, **options: Any) -> Asked:
@@ -135,9 +132,6 @@ def plain(name: str, ttl_s: float, **options: Any) -> Asked:
 def draw(dice: random.Random, epoch: Epoch, ttl_s: float, *, cancels: bool) -> Asked:
     """What a hand asks for next."""
     shape, way = (dice.choices(list(often), list(often.values()))[0] for often in (epoch.shapes, epoch.ways))
-    if shape == "term":
-        way = "long" if dice.random() < LONG_TERM else "busy"
-        return Asked(shape, way, [dice.choice(epoch.names["term"])], {"ttl": ttl_s, "margin": ttl_s * MARGIN})
     pool = POOLS.get(way) or ("hot" if dice.random() < HOT else "cool")
     options = _options(dice, shape, way, ttl_s)
     how: Json = {"op": "try_acquire" if way == "try" else "acquire"}

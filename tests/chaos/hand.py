@@ -12,8 +12,7 @@ The shapes of a lock:
 
 - `one`: of one name; `set`: of several of the names that others lock alone;
 - `slot`: one permit of a semaphore, of whose number not everybody has heard at the same time;
-- `shared`: of one name, for readers; those who ask for the name alone, or together with others, are its writers;
-- `term`: an election, in which a hand campaigns for a while, and its body is a term.
+- `shared`: of one name, for readers; those who ask for the name alone, or together with others, are its writers.
 
 The ways to use a lock:
 
@@ -40,12 +39,11 @@ import random
 import socket
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chaos.asked import BREATH_S, BUSY_S, CANCEL_S, LOOK_S, PATIENCE_S, SHORT_S, Asked, Epoch, draw, plain
+from chaos.asked import BREATH_S, BUSY_S, CANCEL_S, LOOK_S, SHORT_S, Asked, Epoch, draw, plain
 from chaos.journal import Journal
 from conformance.driver import FACES
 from conformance.library import Library, Refused, started
@@ -224,19 +222,15 @@ class Hold:
             self._record("lost", (at_ns, at_ns), reason=error.reason)
             self.hand.complain("hold", error, at_ns)
 
-    def releasing(self, at_ns: int | None = None) -> int:
+    def releasing(self) -> int:
         """Records that the release begins. This ends the hold even if the process does not see the call return."""
-        at_ns = at_ns or now_ns()
+        at_ns = now_ns()
         self.hand.worker.journal.say("releasing", client=self.hand.client, at_ns=at_ns)
         return at_ns
 
     def released(self, asked_ns: int) -> None:
         """Records the release."""
         self._record("release", (asked_ns, now_ns()))
-
-    def gave_up(self, at_ns: int) -> None:
-        """Records the end of a hold that an election ended."""
-        self._record("release", (at_ns, now_ns()), ok=False)
 
     def failed(self, call: str, asked_ns: int, error: Refused) -> None:
         """Records that an extension or a release failed."""
@@ -283,11 +277,7 @@ class Hand:
 
     async def turn(self, epoch: Epoch) -> None:
         """Uses one lock in one way."""
-        asked = draw(self.dice, epoch, self.worker.args.ttl, cancels=self.worker.face.cancels)
-        if asked.shape == "term":
-            await Campaign(self, asked).run()
-        else:
-            await self.use(asked)
+        await self.use(draw(self.dice, epoch, self.worker.args.ttl, cancels=self.worker.face.cancels))
 
     async def prove(self, name: str) -> None:
         """Acquires a lock that all workers want, in a time without trouble."""
@@ -297,7 +287,8 @@ class Hand:
 
     async def use(self, asked: Asked) -> bool:
         """Acquires the lock, works under it and releases it. Returns whether it was acquired."""
-        asked_ns = self.ask(asked)
+        asked_ns = now_ns()
+        self.worker.journal.say("asking", client=self.client, at_ns=asked_ns, **asked.asking)
         handle: int = (await self.library.call(client=self.redlock, **self.made(asked).request))["handle"]
         self.hold, won = None, False
         try:
@@ -311,7 +302,9 @@ class Hand:
             await self.work(self.hold)
             await self._release(self.hold)
         else:
-            await self.denied(asked, asked_ns)
+            self.worker.journal.record(self.client, asked.name, "acquire", (asked_ns, now_ns()), ok=False, **asked.told)
+            # Others go on.
+            await asyncio.sleep(BREATH_S)
         if not self._keeps(asked):
             await self.library.forget(handle)
         return won
@@ -322,21 +315,9 @@ class Hand:
 
     def made(self, asked: Asked) -> Asked:
         """What is really asked for, which is the same without a planted fault."""
-        if self.worker.args.fault == "own lock" and asked.shape in ("one", "term"):
+        if self.worker.args.fault == "own lock" and asked.shape == "one":
             return replace(asked, names=[asked.name + self.worker.name])
         return asked
-
-    def ask(self, asked: Asked, at_ns: int | None = None) -> int:
-        """Records that the hand asks for a lock, now or since then; returns when."""
-        at_ns = at_ns or now_ns()
-        self.worker.journal.say("asking", client=self.client, at_ns=at_ns, **asked.asking)
-        return at_ns
-
-    async def denied(self, asked: Asked, asked_ns: int) -> None:
-        """Records that the lock was not acquired, and lets others go on."""
-        times = asked_ns, now_ns()
-        self.worker.journal.record(self.client, asked.name, "acquire", times, ok=False, **asked.told)
-        await asyncio.sleep(BREATH_S)
 
     async def _acquire(self, lock: int, asked: Asked) -> Json:
         number, answer = self.library.start(lock=lock, **asked.how)
@@ -345,18 +326,18 @@ class Hand:
             await self.library.call("cancel", call=number)
         return await answer
 
-    async def work(self, hold: Hold, is_over: Callable[[], bool] = lambda: False) -> None:
-        """What is done under a lock, until its holder is told that this is over."""
+    async def work(self, hold: Hold) -> None:
+        """What is done under a lock."""
         values = {name: self.store.read(name, hold.fence) for name in hold.stored}
         way, ttl_s = hold.asked.way, self.worker.args.ttl
         match way:
             case "busy":
-                await self._watch(hold, BUSY_S * self.dice.random(), is_over)
+                await self._watch(hold, BUSY_S * self.dice.random())
             case "long":
-                await self._watch(hold, ttl_s * (1 + 1.5 * self.dice.random()), is_over)
+                await self._watch(hold, ttl_s * (1 + 1.5 * self.dice.random()))
             case "manual":
                 for _ in range(3):
-                    await self._watch(hold, ttl_s / 2, is_over)
+                    await self._watch(hold, ttl_s / 2)
                     await self._extend(hold)
             case "stale":
                 await hold.wait(SHORT_S * (0.8 + 0.6 * self.dice.random()))
@@ -373,9 +354,9 @@ class Hand:
             # Others have to wait for its margin, unless it says that it has stopped.
             await asyncio.sleep(hold.asked.margin_s * self.dice.random())
 
-    async def _watch(self, hold: Hold, seconds: float, is_over: Callable[[], bool]) -> None:
+    async def _watch(self, hold: Hold, seconds: float) -> None:
         end_ns = now_ns() + int(seconds * 1e9)
-        while not hold.lost and self.worker.epoch and not is_over() and (left_ns := end_ns - now_ns()) > 0:
+        while not hold.lost and self.worker.epoch and (left_ns := end_ns - now_ns()) > 0:
             await hold.wait(min(LOOK_S, left_ns / 1e9))
             await hold.look()
 
@@ -405,103 +386,6 @@ class Hand:
         """Reports a failed call."""
         what = {"code": error.code, "message": str(error), "reason": error.reason}
         self.worker.journal.say("error", client=self.client, call=call, at_ns=at_ns or now_ns(), **what)
-
-
-class Term(Hold):
-    """A term, of which the election tells."""
-
-    def __init__(self, campaign: Campaign, number: int, term: Json) -> None:
-        self.campaign, self.number = campaign, number
-        state = {"slot": None, "fence": term["fence"], "read_ns": term["began_ns"], "remaining_ms": 0}
-        state["remaining_ms"] = (term["valid_until_ns"] - term["began_ns"]) / 1e6
-        super().__init__(campaign.hand, campaign.election, campaign.asked, campaign.asked_ns, state)
-        self.over_ns: int | None = None
-
-    async def wait(self, seconds: float) -> None:
-        """Waits so long."""
-        await asyncio.sleep(seconds)
-
-    async def look(self) -> None:
-        """Records what the election tells of it."""
-        term = (await self.campaign.terms())[self.number]
-        self.over_ns = term["over_ns"]
-        self.seen(term["began_ns"], term["valid_until_ns"])
-        if term["lost"]:
-            self.tell_lost(self.over_ns or now_ns(), Refused(term["lost"]))
-
-
-class Campaign:
-    """An election in which a hand runs: until its term is over, or until it is stopped."""
-
-    def __init__(self, hand: Hand, asked: Asked) -> None:
-        self.hand, self.asked = hand, asked
-        self.election = 0
-        self.term: Term | None = None
-        """The term, unless it campaigns."""
-        self.asked_ns = 0
-        """Since when it campaigns, or has."""
-        self.left_ns = 0
-        """When its last term came to its end."""
-        self.stopped: asyncio.Future[Json] | None = None
-        """The answer to its stop."""
-
-    async def terms(self) -> list[Json]:
-        """All terms so far."""
-        terms: list[Json] = (await self.hand.library.call("terms", election=self.election))["terms"]
-        return terms
-
-    async def run(self) -> None:
-        """Runs in it, and stops after a while."""
-        library = self.hand.library
-        self.hand.hold = None
-        self.asked_ns = self.hand.ask(self.asked)
-        request = self.hand.made(self.asked).request
-        self.election = (await library.call(client=self.hand.redlock, **request))["handle"]
-        _, running = library.start("run", election=self.election, lingers=False, detaches=False)
-        stopping = asyncio.get_running_loop().call_later(PATIENCE_S * self.hand.dice.random(), self._stop)
-        led = 0
-        while not running.done() or len(await self.terms()) > led:
-            if len(terms := await self.terms()) > led:
-                await self._lead(led, terms[led])
-                led += 1
-            await asyncio.wait([running], timeout=LOOK_S)
-        stopping.cancel()
-        if error := running.exception():
-            if not isinstance(error, Refused):
-                raise error
-            self.hand.complain("acquire", error)
-        if self.term:
-            self.term.released(self.left_ns)
-        else:
-            await self.hand.denied(self.asked, self.asked_ns)
-        # The stop would fail, if it came behind.
-        if self.stopped:
-            await self.stopped
-        await library.forget(self.election)
-
-    def _stop(self) -> None:
-        if self.term and not self.term.over_ns:
-            self.term.releasing()
-        _, self.stopped = self.hand.library.start("stop", election=self.election)
-
-    async def _lead(self, number: int, begun: Json) -> None:
-        if self.term:
-            # Its loss came right behind its end.
-            self.term.gave_up(self.left_ns)
-            self.asked_ns = self.hand.ask(self.asked, self.left_ns)
-        self.hand.hold = self.term = term = Term(self, number, begun)
-        await self.hand.work(term, lambda: term.over_ns is not None)
-        await term.look()
-        if term.over_ns is None:
-            term.releasing()
-            await self.hand.library.call("end_term", election=self.election, fail=False)
-        while term.over_ns is None:
-            await asyncio.sleep(LOOK_S)
-            await term.look()
-        self.left_ns = term.releasing(term.over_ns)
-        if term.lost:
-            term.released(self.left_ns)
-            self.term, self.asked_ns = None, self.hand.ask(self.asked, self.left_ns)
 
 
 def until(state: Json) -> int:

@@ -21,7 +21,7 @@ from conformance.history import SLACK_MS
 from support.clock import now_ns
 from support.resp import ReplyError
 
-POOLS = {"hot": 3, "cool": 24, "long": 6, "lease": 8, "proof": 1, "slot": 2, "slot-long": 1, "term": 3}
+POOLS = {"hot": 3, "cool": 24, "long": 6, "lease": 8, "proof": 1, "slot": 2, "slot-long": 1}
 """How many names an epoch has of each kind."""
 
 TAGGED = {"hot": 2, "cool": 12, "long": 3, "lease": 4}
@@ -33,7 +33,7 @@ FAMILY = 4
 PERMITS = 2
 """How many permits a semaphore has, as most callers count them."""
 
-SHAPES = {"one": 74, "set": 7, "slot": 8, "term": 1, "shared": 10}
+SHAPES = {"one": 75, "set": 7, "slot": 8, "shared": 10}
 """How often a hand asks for which shape; `hand.py` says what they are."""
 
 WAYS = {

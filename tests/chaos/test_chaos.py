@@ -199,7 +199,7 @@ def test_what_nobody_judged_is_not_good(run: Run) -> None:
         (lambda run: run.early.append("node-1.1/2: release: lost"), "no early loss"),
         (lambda run: setattr(run.tally, "lost_updates", 1), "store"),
         (lambda run: run.tally.acquired.pop("Node"), "every language acquired"),
-        (lambda run: run.tally.by_shape.pop(("term", "Node")), "every shape acquired"),
+        (lambda run: run.tally.by_shape.pop(("set", "Node")), "every shape acquired"),
         (lambda run: run.done.clear(), "every kind of trouble"),
     ],
 )
