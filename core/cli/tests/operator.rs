@@ -1,16 +1,11 @@
-//! The commands for operators, by the real program on real servers: which right is missing, where a slot is on its way,
-//! and names that are not for the eye.
+//! The commands for operators, by the real program on real servers: which right is missing, and names that are not for the
+//! eye.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::fmt::Write;
 use std::process::{Command, Output};
-use std::time::Duration;
 
-use harness::{Server, Shards};
-use redlock::{Redlock, blocking};
+use harness::Server;
 use serde_json::Value;
-
-const TTL: Duration = Duration::from_secs(60);
 
 /// What the program wrote, and its exit status.
 struct Ended {
@@ -41,23 +36,11 @@ fn run(urls: &[String], args: &[&str]) -> Ended {
     Ended { status: status.code().unwrap(), out: text(stdout), err: text(stderr) }
 }
 
-fn client(urls: &[String]) -> blocking::Redlock {
-    Redlock::builder().nodes(urls).ttl(TTL).build().unwrap().into()
-}
-
 /// The names in the answer of `list`.
 fn names(ended: &Ended) -> Vec<String> {
     let document = ended.json();
     let locks = document["locks"].as_array().unwrap().iter();
-    locks
-        .map(|lock| {
-            let mut name = lock["name"].as_str().unwrap().to_owned();
-            if let Some(slot) = lock["slot"].as_u64() {
-                write!(name, "/{slot}").unwrap();
-            }
-            name
-        })
-        .collect()
+    locks.map(|lock| lock["name"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
@@ -105,33 +88,6 @@ fn rights_that_are_missing_are_named() {
     }
     let check = run(&wrong, &["check"]).expect(2);
     assert!(check.out.contains("WRONGPASS") && !check.out.contains("0TH3R"), "{}", check.out);
-}
-
-#[test]
-fn a_cluster_with_a_slot_on_its_way() {
-    let shards = Shards::start(3, 0);
-    let urls = [shards.url()];
-    let redlock = client(&urls);
-    let all: Vec<String> = (0..30).map(|number| format!("job:{number:02}")).collect();
-    let guards: Vec<_> = all.iter().map(|name| redlock.lock(name).acquire().unwrap()).collect();
-    let pool = redlock.semaphore("pool", 1).acquire().unwrap();
-    let owners: std::collections::BTreeSet<_> = all.iter().map(|name| shards.owner(name).port()).collect();
-    assert_eq!(owners.len(), 3, "each primary has some");
-    let found = names(&run(&urls, &["list", "--json"]).expect(0));
-    assert_eq!(found, [&all[..], &["pool/0".to_owned()]].concat());
-    let name = all[0].as_str();
-    let (from, to) = (shards.owner(name), shards.other(name));
-    shards.open(name, from, to);
-    run(&urls, &["status", name]).expect(0);
-    shards.move_all(name, from, to);
-    run(&urls, &["status", name]).expect(0);
-    run(&urls, &["wait", name, "-w", "0"]).expect(75);
-    run(&urls, &["release", name, "--force", "--yes"]).expect(0);
-    shards.close(name, from, to);
-    run(&urls, &["status", name]).expect(1);
-    run(&urls, &["release", "pool", "--slot", "0", "--force", "--yes"]).expect(0);
-    run(&urls, &["check"]).expect(1);
-    drop((guards, pool));
 }
 
 #[test]

@@ -1,11 +1,9 @@
 //! What shares one process.
 
-mod cluster;
 mod connecting;
 mod credentials;
 mod delete_follows_create;
 mod diagnose;
-mod diagnose_cluster;
 mod errors;
 mod hold;
 mod layers;

@@ -27,7 +27,6 @@ mod program;
 mod proxy;
 mod sentinels;
 mod servers;
-mod shards;
 mod spawner;
 mod tls;
 
@@ -38,7 +37,6 @@ pub use proxy::{Link, Proxy};
 pub use redis;
 pub use sentinels::{FakeSentinel, MASTER, Sentinels};
 pub use servers::{Builder, Server, cluster};
-pub use shards::{Shards, slot};
 pub use spawner::spawn;
 pub use tls::{Authority, self_signed_with_a_strange_extension};
 

@@ -36,14 +36,12 @@ pub struct Server {
 
 /// What a [`Server`] is started with; made by [`Server::builder`].
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is one switch of a server")]
 pub struct Builder {
     program: Option<Program>,
     args: Vec<String>,
     tcp: bool,
     tls: bool,
     client_certificates: bool,
-    cluster: bool,
     /// What it monitors, if it is a sentinel.
     monitored: Option<String>,
 }
@@ -77,13 +75,6 @@ impl Builder {
         self
     }
 
-    /// Makes it a server for a cluster, with a second port for the other servers. Needs [`Builder::tcp`].
-    #[must_use]
-    pub fn cluster(mut self, cluster: bool) -> Self {
-        self.cluster = cluster;
-        self
-    }
-
     /// More arguments for the server's command line, such as `["--maxmemory", "1mb"]`; later ones win.
     #[must_use]
     pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
@@ -114,8 +105,7 @@ impl Builder {
         let (child, frozen) = Default::default();
         let mut server = Server { setup: self, dir, port: None, authority, child, frozen };
         for _ in 0..PORT_ATTEMPTS {
-            let listen = if server.setup.cluster { ports::listen_for_cluster } else { ports::listen };
-            server.port = with_port.then(|| ports::port(&listen()));
+            server.port = with_port.then(|| ports::port(&ports::listen()));
             if server.launch() == Launch::Ready {
                 return server;
             }
@@ -156,13 +146,6 @@ impl Server {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.expect("this server has no TCP port: start it with .tcp(true)")
-    }
-
-    /// The port for the other servers of the cluster; panics where the server has none.
-    #[must_use]
-    pub fn bus_port(&self) -> u16 {
-        assert!(self.setup.cluster, "this server is not for a cluster: start it with .cluster(true)");
-        self.port() + ports::BUS
     }
 
     /// The unix socket, which every server has.
@@ -376,9 +359,6 @@ impl Server {
                 .args(["--tls-cert-file".as_ref(), authority.certificate().as_os_str()])
                 .args(["--tls-key-file".as_ref(), authority.key().as_os_str()])
                 .args(["--tls-ca-cert-file".as_ref(), authority.ca().as_os_str()]);
-        }
-        if self.setup.cluster {
-            command.args(["--cluster-enabled", "yes"]);
         }
         if self.setup.monitored.is_some() {
             command.arg("--sentinel");
