@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::redis::{self, from_redis_value};
-use harness::{Door, LIMIT, Proxy, SLACK, Server, Way, eventually};
+use harness::{LIMIT, Proxy, SLACK, Server, eventually};
 use redlock::{Error, ErrorKind, Guard, Redlock, blocking};
 use tokio::task::JoinHandle;
 
@@ -69,6 +69,10 @@ fn growth(count: impl Fn() -> u64) -> (u64, Duration) {
     (count() - before, start.elapsed())
 }
 
+fn connects(proxy: &Proxy) -> u64 {
+    u64::try_from(proxy.connections()).unwrap()
+}
+
 /// Most connects in this time, and one for each lane that had begun before.
 fn most(time: Duration) -> u64 {
     MOST_PER_SECOND * u64::try_from(time.as_millis()).unwrap() / 1000 + 4
@@ -76,31 +80,35 @@ fn most(time: Duration) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_hangs_up_is_connected_to_twenty_times_a_second_at_most() {
-    for way in [Way::Closed, Way::Against("EVAL")] {
+    for word in [None, Some("EVAL")] {
         let server = Server::start();
-        let door = Door::to(&server, Way::Open);
-        let redlock = client(&door.url());
+        let proxy = Proxy::to(&server);
+        let redlock = client(&proxy.url());
         let mut held = Vec::new();
         for i in 0..20 {
             held.push(redlock.lock(format!("held:{i}")).ttl(Duration::from_secs(5)).await.unwrap());
         }
-        door.set(way);
-        door.close();
+        match word {
+            Some(word) => proxy.end_at(word, usize::MAX),
+            None => proxy.cut_replies_after(0),
+        }
+        proxy.reset();
         let calls = wait_for(&redlock, 300);
-        let (count, time) = growth(|| door.came());
-        assert!(count <= most(time), "{way:?}: {count} connects in {time:?}");
-        assert!(count >= 2, "{way:?}: it is tried again");
-        door.set(Way::Open);
+        let (count, time) = growth(|| connects(&proxy));
+        assert!(count <= most(time), "{word:?}: {count} connects in {time:?}");
+        assert!(count >= 2, "{word:?}: it is tried again");
+        proxy.let_go();
         are_served(calls).await;
-        assert!(held.iter().all(Guard::is_held), "{way:?}: renewals go on");
+        assert!(held.iter().all(Guard::is_held), "{word:?}: renewals go on");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_threads_together_keep_to_the_pace() {
     let server = Server::start();
-    let door = Door::to(&server, Way::Closed);
-    let client = blocking::Redlock::from(client(&door.url()));
+    let proxy = Proxy::to(&server);
+    proxy.cut_replies_after(0);
+    let client = blocking::Redlock::from(client(&proxy.url()));
     assert_eq!(client.lock(NAME).timeout(Duration::ZERO).acquire().unwrap_err().kind(), ErrorKind::Unavailable);
     let until = Instant::now() + Duration::from_millis(1500);
     let (count, time) = thread::scope(|scope| {
@@ -114,10 +122,10 @@ async fn many_threads_together_keep_to_the_pace() {
                 }
             });
         }
-        growth(|| door.came())
+        growth(|| connects(&proxy))
     });
     assert!(count <= most(time), "{count} connects in {time:?}");
-    door.set(Way::Open);
+    proxy.let_go();
     let open = |client: &blocking::Redlock| client.lock(NAME).timeout(Duration::ZERO).acquire().is_ok();
     eventually("the node is back", || open(&client));
 }
@@ -185,9 +193,10 @@ async fn is_told(server: &Server, redlock: &Redlock) {
 async fn one_hang_up_makes_no_node_deaf() {
     for word in ["HELLO", "TRACKING"] {
         let server = Server::start();
-        let door = Door::to(&server, Way::AgainstOnce(word));
-        is_told(&server, &client(&door.url())).await;
-        assert_eq!(door.way(), Way::Open, "{word} was sent");
+        let proxy = Proxy::to(&server);
+        proxy.end_at(word, 1);
+        is_told(&server, &client(&proxy.url())).await;
+        assert!(proxy.met() > 0, "{word} was sent");
     }
 }
 
@@ -195,16 +204,18 @@ async fn one_hang_up_makes_no_node_deaf() {
 async fn what_a_node_hangs_up_on_is_left_out() {
     for word in ["HELLO", "SETINFO", "\r\nINFO\r\n", "TRACKING", "EVALSHA", "DELIFEQ"] {
         let server = Server::start();
-        let door = Door::to(&server, Way::Against(word));
-        works(&server, &client(&door.url()), word).await;
+        let proxy = Proxy::to(&server);
+        proxy.end_at(word, usize::MAX);
+        works(&server, &client(&proxy.url()), word).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_hangs_up_on_hashes_is_sent_texts() {
     let server = Server::start();
-    let door = Door::to(&server, Way::Against("EVALSHA"));
-    let redlock = client(&door.url());
+    let proxy = Proxy::to(&server);
+    proxy.end_at("EVALSHA", usize::MAX);
+    let redlock = client(&proxy.url());
     // Two connections of each lane find it out, at the latest when a busy machine has ended them, and the next ones stay.
     for _ in 0..10 {
         let before = connections(&server);

@@ -21,7 +21,6 @@
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 mod child;
-mod door;
 mod ports;
 mod program;
 mod proxy;
@@ -31,7 +30,6 @@ mod spawner;
 mod tls;
 
 pub use child::{is_alone, ran, test_around, this_test, this_test_without_threads};
-pub use door::{Door, Way};
 pub use program::Program;
 pub use proxy::{Link, Proxy};
 pub use redis;

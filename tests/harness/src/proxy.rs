@@ -10,7 +10,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -38,6 +38,7 @@ pub struct Link {
     requests: Arc<Direction>,
     replies: Arc<Direction>,
     ends: Arc<Mutex<Ends>>,
+    met: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -60,7 +61,13 @@ impl Proxy {
             address,
             upstream,
             refusing: AtomicBool::new(false),
-            state: Mutex::new(State { accepted: 0, links: Vec::new(), requests: Faults::NONE, replies: Faults::NONE }),
+            state: Mutex::new(State {
+                accepted: 0,
+                links: Vec::new(),
+                requests: Faults::NONE,
+                replies: Faults::NONE,
+                met: Arc::default(),
+            }),
         });
         let accepting = Mutex::new(Some(accept(&shared, listener)));
         Self { shared, scheme, accepting, _dir: dir }
@@ -131,6 +138,17 @@ impl Proxy {
     /// Breaks each connection once it has passed `n` more bytes of replies.
     pub fn cut_replies_after(&self, n: usize) {
         self.shared.replies(|faults| faults.cut = Some(n));
+    }
+
+    /// Ends each connection at a request with this word, which the server does not get: the first `most` of them.
+    pub fn end_at(&self, word: &'static str, most: usize) {
+        self.shared.requests(|faults| faults.end_at = Some((word, most)));
+    }
+
+    /// How many connections had a request with the word.
+    #[must_use]
+    pub fn met(&self) -> usize {
+        self.shared.state().met.load(Ordering::SeqCst)
     }
 
     /// Breaks all connections now: with a reset on TCP, by closing on a unix socket.
@@ -274,6 +292,7 @@ struct State {
     /// What new links start with.
     requests: Faults,
     replies: Faults,
+    met: Arc<AtomicUsize>,
 }
 
 impl State {
@@ -283,6 +302,7 @@ impl State {
                 requests: Arc::new(Direction::new(self.requests)),
                 replies: Arc::new(Direction::new(self.replies)),
                 ends: Arc::default(),
+                met: Arc::clone(&self.met),
             });
         }
         self.links[i].clone()
@@ -346,10 +366,11 @@ struct Faults {
     lose: bool,
     delay: Duration,
     cut: Option<usize>,
+    end_at: Option<(&'static str, usize)>,
 }
 
 impl Faults {
-    const NONE: Self = Self { hold: false, lose: false, delay: Duration::ZERO, cut: None };
+    const NONE: Self = Self { hold: false, lose: false, delay: Duration::ZERO, cut: None, end_at: None };
 }
 
 /// One way through the proxy.
@@ -430,6 +451,13 @@ impl Direction {
         while let Some(mut bytes) = self.next() {
             let cut = {
                 let mut queue = self.queue();
+                if let Some((word, most)) = queue.faults.end_at
+                    && bytes.windows(word.len()).any(|part| part == word.as_bytes())
+                    && link.met.fetch_add(1, Ordering::SeqCst) < most
+                {
+                    drop(queue);
+                    return link.close();
+                }
                 match queue.faults.cut.as_mut() {
                     Some(left) if bytes.len() >= *left => {
                         bytes.truncate(*left);
