@@ -1,18 +1,16 @@
 """Links of all pages lead somewhere, and the programs and commands of those that answer one question run.
 
-The programs about the fence use real resources.
+The service that refuses a small fence is a real one.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -118,53 +116,3 @@ def test_a_service_refuses_a_late_holder(tmp_path: Path) -> None:
         request = urllib.request.Request(f"http://127.0.0.1:{port}/report", b"x", {"Fence": "7"}, method="PUT")
         with pytest.raises(urllib.error.HTTPError, match="409"):
             urllib.request.urlopen(request)
-
-
-def _postgres() -> Path | None:
-    """The folder with the programs of Postgres on this machine."""
-    on_path = shutil.which("initdb")
-    found = [Path(on_path).parent] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    return found[-1] if found else None
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[str]:
-    """The address of a Postgres of its own."""
-    programs = _postgres()
-    if programs is None:
-        pytest.skip("no Postgres on this machine (Debian: sudo apt install postgresql)")
-    # Postgres does not run as root, and `nobody` may not enter a folder of pytest's.
-    as_user = ["runuser", "-u", "nobody", "--"] if os.getuid() == 0 else []
-    made = subprocess.run([*as_user, "mktemp", "-d"], capture_output=True, text=True, check=True)
-    home, port = Path(made.stdout.strip()), free_port()
-    flags = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
-
-    def run(*command: str) -> None:
-        subprocess.run([*as_user, str(programs / command[0]), *command[1:]], cwd="/", check=True, capture_output=True)
-
-    try:
-        run("initdb", "-D", str(home / "data"), "-U", "shop", "--auth=trust", "--no-sync")
-        run("pg_ctl", "-D", str(home / "data"), "-l", str(home / "log"), "-o", flags, "-w", "start")
-        yield f"postgresql://shop@127.0.0.1:{port}/postgres"
-    finally:
-        run("pg_ctl", "-D", str(home / "data"), "-m", "immediate", "stop")
-        shutil.rmtree(home, ignore_errors=True)
-
-
-def test_postgres_refuses_a_late_holder(database: str, tmp_path: Path) -> None:
-    program = (EXAMPLES / "fence_postgres.py").read_text()
-    with Server() as server:
-        run = [sys.executable, "-c", program]
-        assert said([server.url], tmp_path, *run, DATABASE_URL=database) == "open\n"
-        assert said([server.url], tmp_path, *run, DATABASE_URL=database) == "paid\n"
-        late = f"{program}    write(17, 'late', lock.fence - 1)\n"
-        done = subprocess.run(
-            [sys.executable, "-c", late],
-            env=environment([server.url]) | {"DATABASE_URL": database},
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-        assert "StaleFence: invoice 17" in done.stderr
-        assert said([server.url], tmp_path, *run, DATABASE_URL=database) == "paid\n", "it has changed nothing"
