@@ -496,14 +496,3 @@ def test_a_decorated_function_has_a_permit(client: redlock.Redlock, name: str) -
         return lock.slot if inner is redlock.SKIPPED else pytest.fail("it has one permit")
 
     assert by_tenant("ada") == 0
-
-
-@pytest.mark.parametrize("face", [redlock, aio])
-def test_signatures_show_every_option(face: Any) -> None:
-    of_name, own = set(redlock.NameOptions.__annotations__), {"name", "permits", "skip_if_held", "pass_lock"}
-    for owner in (face, face.Redlock("memory://signatures")):
-        assert set(inspect.signature(owner.lock).parameters) == {"name", *of_name}
-        assert set(inspect.signature(owner.locked).parameters) == own | of_name
-    assert set(inspect.signature(face.Redlock).parameters) == {"nodes", *redlock.ClientOptions.__annotations__}
-    ttl = inspect.signature(face.lock).parameters["ttl"]
-    assert (ttl.kind, ttl.annotation) == (ttl.KEYWORD_ONLY, redlock.Duration | None)

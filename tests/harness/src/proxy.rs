@@ -175,22 +175,10 @@ impl Proxy {
         }
     }
 
-    /// How many bytes of replies arrived so far, lost and held ones included.
-    #[must_use]
-    pub fn replies_seen(&self) -> usize {
-        self.shared.state().links.iter().map(|link| link.replies.queue().seen).sum()
-    }
-
     /// How many bytes of requests wait here now, held or delayed.
     #[must_use]
     pub fn requests_waiting(&self) -> usize {
         self.shared.state().links.iter().map(|link| link.requests.queue().waiting()).sum()
-    }
-
-    /// How many bytes of replies wait here now, held or delayed.
-    #[must_use]
-    pub fn replies_waiting(&self) -> usize {
-        self.shared.state().links.iter().map(|link| link.replies.queue().waiting()).sum()
     }
 }
 
@@ -385,7 +373,6 @@ struct Queue {
     faults: Faults,
     /// Bytes and when they are due; `None` is the end of the stream.
     chunks: VecDeque<(Instant, Option<Vec<u8>>)>,
-    seen: usize,
     /// Something was lost, so nothing may follow.
     gap: bool,
     closed: bool,
@@ -399,7 +386,7 @@ impl Queue {
 
 impl Direction {
     fn new(faults: Faults) -> Self {
-        let queue = Queue { faults, chunks: VecDeque::new(), seen: 0, gap: false, closed: false };
+        let queue = Queue { faults, chunks: VecDeque::new(), gap: false, closed: false };
         Self { queue: Mutex::new(queue), changed: Condvar::new() }
     }
 
@@ -432,7 +419,6 @@ impl Direction {
                 Err(_) => 0,
             };
             let mut queue = self.queue();
-            queue.seen += n;
             if queue.faults.lose || queue.gap {
                 queue.gap = true;
             } else {
