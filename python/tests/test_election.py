@@ -59,20 +59,6 @@ def never(_: object) -> NoReturn:
 # --- blocking ---
 
 
-def test_the_loss_of_its_lock_is_not_a_failure_of_the_body(election: redlock.Election) -> None:
-    terms: list[redlock.Lock] = []
-
-    def lead(lock: redlock.Lock) -> str:
-        terms.append(lock)
-        if len(terms) == 1:
-            lose(lock, "deleted")
-        lock.check()
-        return "led"
-
-    assert election.run(lead) == "led"
-    assert terms[0] is not terms[1]
-
-
 def test_the_loss_of_another_lock_is_one(election: redlock.Election, memory: MemoryServer) -> None:
     other = redlock.Redlock(memory.url).lock("other")
 

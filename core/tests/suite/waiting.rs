@@ -120,37 +120,6 @@ async fn within(limit: Duration, what: &str, call: Call) -> Guard {
     result.unwrap().unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
-/// The first attempt of a call is made before it waits.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_call_is_counted_from_its_second_attempt_on() {
-    let servers = [Server::start()];
-    let redlock = client(urls(&servers));
-    // From here on the server knows the scripts.
-    redlock.lock("other").await.unwrap().release().await.unwrap();
-    take(&servers);
-    let before = asked(&servers);
-    let waiter = front(&servers, redlock.lock(NAME));
-    let counted = || servers[0].asked(&["incr"]);
-    eventually("all attempts but one are counted", || counted() + 1 == asked(&servers) - before);
-    all(&servers, &["DEL", NAME]);
-    within(Duration::ZERO, "free", waiter).await.release().await.unwrap();
-}
-
-/// A minority that is free is no reason to ask for the lock.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_quorum_that_becomes_free_wakes_the_waiter() {
-    let (servers, _client, waiter) = waited_for(5);
-    for server in &servers[..2] {
-        let before = asked(&servers);
-        server.command(&["DEL", NAME]);
-        eventually("it looks", || asked(&servers) > before);
-    }
-    let fence_key = format!("redlock:fence:{{{NAME}}}");
-    assert!(servers.iter().all(|server| server.get(&fence_key).is_none()), "it has asked for the lock");
-    servers[2].command(&["DEL", NAME]);
-    within(Duration::ZERO, "three of five are free", waiter).await.release().await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_while_the_connection_was_away_is_noticed() {
     for nodes in [1, 5] {
