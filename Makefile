@@ -29,8 +29,8 @@ TIMES := $(STEP) --times $(if $(STRICT),--strict) --budget
 # Tests mostly wait for servers and drivers, so two cores have time for many of them.
 PARALLEL := -n 8 --dist worksteal
 PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
-# Each worker collects for itself, which takes longer than a few test cases do.
-PYTEST_FEW := $(BIN)/python -m pytest -q -n 6 --dist worksteal
+# Each worker collects for itself, which takes longer than a few test cases do: three seconds of a core.
+PYTEST_FEW := $(BIN)/python -m pytest -q -n 4 --dist worksteal
 SUITES := --take-turns $(addprefix tests/,conformance examples observing bench dist cli soak chaos mutants setup frameworks/test_python.py frameworks/test_page.py)
 # The most telling test cases, which also run on a cluster and behind sentinels.
 TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed \
@@ -182,7 +182,7 @@ test: ## develop: Run what must pass before each change: formatting, lints, type
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) compile setup
 	$(STEP) 'tests in Rust' --show --beside $(LINTS) -- $(CHECKED) $(THREADS) cargo test --locked --workspace --no-fail-fast
-	$(STEP) 'tests of the package for Python' --show -- $(PYTEST) python/tests
+	$(STEP) 'tests of the package for Python' --show -- $(PYTEST_FEW) python/tests
 	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
 	$(STEP) 'tests over all languages' --show -- $(PYTEST) $(SUITES)
 	$(STEP) 'a cluster' --show --beside 'sentinels' '$(PYTEST_FEW) $(TELLING) --topology sentinel' -- \

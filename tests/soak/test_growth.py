@@ -14,7 +14,7 @@ TURNS = {"cycle": 1_000_000, "wait": 100_000, "names": 100_000, "clients": 10_00
 """At full scale. A lock of another shape than one name takes a tenth of them."""
 
 LEAST = {"cycle": 2_400, "wait": 1_200, "names": 600, "clients": 240, "drop": 600, "cancel": 1_200}
-"""At any scale with `--all`. `make test` takes half of them."""
+"""At any scale with `--all`. `make test` takes a quarter of them."""
 
 NODES = {"cycle": 1, "wait": 1, "names": 5, "clients": 1, "drop": 5, "cancel": 5}
 
@@ -42,7 +42,7 @@ CASES = [
 def test_nothing_grows(pytestconfig: pytest.Config, work: str, shape: str, face: str) -> None:
     """Repeated actions leave nothing behind."""
     scale = pytestconfig.getoption("--scale") or SHORT
-    least = LEAST[work] // (1 if pytestconfig.getoption("--all") else 2)
+    least = LEAST[work] // (1 if pytestconfig.getoption("--all") else 4)
     count = max(least, int(TURNS[work] * scale / (1 if shape == "one" else 10)))
     with Cluster(NODES[work]) as nodes, started_worker(face, work, nodes, shape=shape) as worker:
         growth = Growth(worker, nodes, LIVE_ALLOWED[FACES[face].language], names=lambda _: NAMED[shape])
