@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { inspect as shown } from "node:util";
 import { LockAlreadyHeld, LockClosed, LockInvalidArgument, LockLost, LockTimeout, locked, Redlock } from "redlock-rs";
+import { lose } from "redlock-rs/testing";
 import { failure, fresh, Server, serve, until } from "./servers.mjs";
 
 const server = await serve();
@@ -69,7 +70,10 @@ test("using goes on with the hold of a lock that was attached", async () => {
     attached.using(() => undefined),
     LockAlreadyHeld,
   );
-  await attached.release();
+  const again = await redlock.attach(await attached.detach());
+  lose(again, "taken");
+  await assert.rejects(again.using(assert.fail), { code: "lost", reason: "taken" });
+  await again.using((_, { held }) => assert.ok(held));
 });
 
 test("a generator is refused, because its body would run after the release", async () => {

@@ -441,7 +441,7 @@ export class Lock {
    * @returns what the body returned.
    * @throws what the body threw, in preference to all errors below. If the lock was lost meanwhile, the
    * {@link LockLost} is the `cause` of that error, unless it has one.
-   * @throws {@link LockLost}: the lock was lost while the body ran.
+   * @throws {@link LockLost}: the lock was lost while the body ran, or, if it was attached, before its first body.
    * @throws {@link LockClosed}: its client was closed while the body ran.
    * @throws as {@link Lock.acquire}; the body did not run then.
    *
@@ -461,10 +461,22 @@ export class Lock {
       throw new LockInvalidArgument("using(body, options) takes the function first; a ttl is an option of the lock");
     }
     refuseGenerator("body", body);
-    const isEntered = this.#awaitsBody && this.held;
+    const goesOn = this.#awaitsBody && this.#goesOn();
     this.#awaitsBody = false;
-    if (!isEntered) await this.acquire(options);
+    if (!goesOn) await this.acquire(options);
     return await this.hold(() => body(this.signal, this));
+  }
+
+  /** Whether a lock that was attached is held. Throws the loss of one that was lost: its body would have another hold. */
+  #goesOn(): boolean {
+    try {
+      this.check();
+      return true;
+    } catch (error) {
+      this.#awaitsBody = false;
+      if (error instanceof LockLost) throw error;
+      return false;
+    }
   }
 
   /**

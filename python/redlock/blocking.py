@@ -295,7 +295,7 @@ class Redlock(OnlyWith, _native.Client):
 
         It has the same names, fence and slot, and is renewed again. Of several calls with one text, one gets the lock
         at most, and a former holder that still runs finds that the lock is not its own any more. A `with` block
-        releases it.
+        releases it. If it is lost before its first block, that block raises `LockLost` and is not entered.
 
         `ttl` is that of renewals from now on; by default as before. `timeout` in seconds is how long to try while no
         quorum answers: zero tries once; by default that of the client, and 10 s without one. `max_hold`, `at_least`,

@@ -4,6 +4,7 @@ import pytest
 from support.clock import until
 
 import redlock
+from redlock import asyncio as aio
 from redlock.testing import lose
 
 
@@ -38,6 +39,23 @@ def test_a_block_that_lost_the_lock_ends_before_its_object_acquires_again(client
     assert lost.value.reason == "taken"
     with lock:
         assert lock.held
+
+
+async def test_a_block_does_not_go_on_with_another_hold_than_the_attached_one(
+    client: redlock.Redlock, aclient: aio.Redlock, name: str
+) -> None:
+    lock = client.lock(name)
+    lock.acquire()
+    attached = client.attach(lock.detach())
+    lose(attached, "taken")
+    with pytest.raises(redlock.LockLost, match="held by another"), attached:
+        pytest.fail("it was entered")
+    with attached:
+        awaited = await aclient.attach(attached.detach())
+    lose(awaited, "deleted")
+    with pytest.raises(redlock.LockLost, match="deleted"):
+        async with awaited:
+            pytest.fail("it was entered")
 
 
 def lost_in(lock: redlock.Lock, error: Exception) -> None:

@@ -227,10 +227,10 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// Those of [`Queue::acquire`].
+    /// Those of [`Queue::acquire`], and `lost` at once if the object was attached and has lost that hold.
     pub fn enter(&self, object: &Arc<LockObject>) -> Result<u64, Error> {
         let pid = self.current_pid()?;
-        if object.enter_attached(pid) {
+        if object.enter_attached(pid)? {
             return Ok(self.add_completed());
         }
         self.start_acquire(object, object.reserve(pid, true)?, pid, None)

@@ -322,18 +322,19 @@ impl LockObject {
         self.acquire_with(self.reserve(pid, false)?, pid, timeout, waits, interrupted)
     }
 
-    /// Acquires as [`LockObject::acquire`] does, for a block that [`LockObject::release_at_exit`] ends.
+    /// Acquires as [`LockObject::acquire`] does, for a block that [`LockObject::release_at_exit`] ends. The first block of
+    /// an attached lock goes on with its hold.
     ///
     /// # Errors
     ///
-    /// Those of [`LockObject::acquire`].
+    /// Those of [`LockObject::acquire`], and `lost` if that hold was lost.
     pub fn enter<E>(
         self: &Arc<Self>,
         waits: impl FnOnce() -> Result<(), E>,
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<(), Stop<E>> {
         let pid = Pid::now();
-        if self.enter_attached(pid) {
+        if self.enter_attached(pid)? {
             return Ok(());
         }
         self.acquire_with(self.reserve(pid, true)?, pid, None, waits, interrupted)
@@ -393,15 +394,24 @@ impl LockObject {
         }
     }
 
-    /// Has the end of a block release the current hold, if it was attached. Returns whether it was, and is held.
-    pub(crate) fn enter_attached(&self, pid: Pid) -> bool {
-        if !self.held() {
-            return false;
+    /// Has the end of a block release the current hold, if it was attached. Returns whether it was.
+    ///
+    /// # Errors
+    ///
+    /// `lost` if it was attached, and lost since: the block would go on with another hold.
+    pub(crate) fn enter_attached(&self, pid: Pid) -> Result<bool, Error> {
+        if !self.has_lease.load(Ordering::Acquire) {
+            return Ok(false);
         }
+        let Ok(lease) = self.lease(pid) else { return Ok(false) };
+        let held = lease.remaining_here();
         let mut state = self.local(pid).state.lock();
-        let Phase::Held(current) = &mut state.phase else { return false };
-        current.in_block |= current.is_attached;
-        mem::take(&mut current.is_attached)
+        let Phase::Held(current) = &mut state.phase else { return Ok(false) };
+        if !mem::take(&mut current.is_attached) {
+            return Ok(false);
+        }
+        current.in_block = held.is_ok();
+        held.map(|_| true)
     }
 
     /// Ends the hold without a release, on the calling thread, after an extension to `ttl` if there is one. The drop of what
