@@ -222,12 +222,14 @@ def test_an_attached_lock_goes_by_its_text(drivers: Drivers, node: Cluster, face
     """Whatever the client that attaches it gives to its own locks."""
     driver = drivers.start(face)
     lock = driver.client(node.urls, ttl_ms=2 * SHORT_TTL_MS).lock(name)
-    other = driver.client(node.urls, ttl_ms=SHORT_TTL_MS, max_hold_ms=SHORT_TTL_MS, auto_renew=False)
+    times = {"ttl_ms": SHORT_TTL_MS, "max_hold_ms": SHORT_TTL_MS, "fence_ttl_ms": 2 * SHORT_TTL_MS}
+    other = driver.client(node.urls, **times, auto_renew=False)
     lock.acquire()
     attached = other.attach(lock.detach(), lock)
     node[0].command("PEXPIRE", name, SHORT_TTL_MS)
     until(lambda: int(str(node[0].command("PTTL", name))) > SHORT_TTL_MS, "it is renewed")
-    again = driver.client(node.urls).attach(attached.detach(), attached)
+    patient = driver.client(node.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=2 * SHORT_TTL_MS)
+    again = patient.attach(attached.detach(), attached)
     again.release()
 
 

@@ -109,7 +109,8 @@ impl Session {
         let names = self.checked_names(shape)?;
         let name = names.shown();
         let with_name = |error: Error| error.with_name(name.bytes());
-        let travelled = shape.detached().map(|detached| detached.options(options)).transpose().map_err(with_name)?;
+        let travelled =
+            shape.detached().map(|detached| detached.options(options, &self.options)).transpose().map_err(with_name)?;
         let of_term = shape.is_term().then(|| options.of_term());
         let options = travelled.as_ref().or(of_term.as_ref()).unwrap_or(options);
         let in_force = options.or(&self.options);

@@ -59,20 +59,27 @@ impl Detached {
         Duration::from_millis(self.end.saturating_sub(wall_micros.max(self.acquired)) / 1000).min(TTL_MOST)
     }
 
-    /// Adds to a caller's options what the text has, in the place of what its client gives to locks of its own.
+    /// Adds to a caller's options what the text has, in the place of what its client gives to locks of its own, and fits
+    /// what else the client gives to the ttl of the text.
     ///
     /// # Errors
     ///
     /// `invalid_argument` for an option that travels with the lock.
-    pub(crate) fn options(&self, own: &Options) -> Result<Options, Error> {
+    pub(crate) fn options(&self, own: &Options, client: &Options) -> Result<Options, Error> {
         let travels = |name| ["max_hold", "at_least", "margin", "label"].contains(&name);
         let mut given = OPTIONS.iter().filter(|row| travels(row.name) && (row.given)(own).is_some());
         if let Some(row) = given.next() {
             return Err(Error::about(row.name, " does not go with attach: it is in the text; remove it"));
         }
+        // An extension may have made it longer than an acquire allows.
+        let ttl = own.ttl.unwrap_or(self.ttl.min(self.max_hold.unwrap_or(Duration::MAX)));
+        let given = own.or(client);
+        let fence_ttl = given.fence_ttl.map(|fence_ttl| fence_ttl.max(ttl.max(self.at_least).saturating_mul(2)));
+        let node_timeout = given.node_timeout.map(|most| if most < ttl { most } else { ttl / 2 });
         Ok(Options {
-            // An extension may have made it longer than an acquire allows.
-            ttl: own.ttl.or(Some(self.ttl.min(self.max_hold.unwrap_or(Duration::MAX)))),
+            ttl: Some(ttl),
+            fence_ttl: own.fence_ttl.or(fence_ttl),
+            node_timeout: own.node_timeout.or(node_timeout),
             max_hold: Some(self.max_hold.unwrap_or(MAX_HOLD_MOST)),
             at_least: Some(self.at_least),
             auto_renew: own.auto_renew.or(Some(true)),
@@ -344,11 +351,11 @@ mod tests {
     #[test]
     fn what_travels_is_not_given_again() {
         let given = Options { max_hold: Some(Duration::from_secs(60)), ..Options::default() };
-        assert_eq!(some().options(&given).unwrap_err().option(), Some("max_hold"));
+        assert_eq!(some().options(&given, &Options::default()).unwrap_err().option(), Some("max_hold"));
         let given = Options { ttl: Some(Duration::from_secs(60)), ..Options::default() };
-        let options = some().options(&given).unwrap();
+        let options = some().options(&given, &Options::default()).unwrap();
         assert_eq!((options.ttl, options.label.as_deref()), (given.ttl, Some("büro:1")));
-        let options = some().options(&Options::default()).unwrap();
+        let options = some().options(&Options::default(), &Options::default()).unwrap();
         assert_eq!(options.ttl, Some(some().ttl));
     }
 }
