@@ -399,8 +399,8 @@ export class Lock {
   async view(): Promise<LockView> {
     this.#provider?.refuseOwn();
     const id = unwrap(view(queue(), this.#object()));
-    const [view] = unwrap(await outcome(id)) as [LockView];
-    return view;
+    const [seen] = unwrap(await outcome(id)) as [LockView];
+    return seen;
   }
 
   /**

@@ -138,8 +138,7 @@ class Lock(OnlyAsyncWith, _calls.Watched):
         del queue
         try:
             while not await future:
-                # A name for the queue would let the traceback of an error keep it.
-                if _calls.alive(reference).take(number) is not False:
+                if _calls.take(reference, number) is not False:
                     break
                 future = _calls.alive(reference).futures[number] = loop.create_future()
         except LockTimeout:
@@ -294,7 +293,7 @@ class Lock(OnlyAsyncWith, _calls.Watched):
         del queue
         try:
             while not await future:
-                if _calls.alive(reference).take(number) is not False:
+                if _calls.take(reference, number) is not False:
                     break
                 future = _calls.alive(reference).futures[number] = loop.create_future()
         except BaseException:

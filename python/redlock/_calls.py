@@ -16,9 +16,8 @@ from collections.abc import Callable
 from typing import Self
 
 from redlock import _native
-from redlock.diagnosis import Diagnosis
+from redlock._checks import Result, result_of
 from redlock.errors import LockLost, RedlockError
-from redlock.inspection import LockView
 
 
 class Watched(_native.Handle):
@@ -137,7 +136,7 @@ def _of(loop: asyncio.AbstractEventLoop) -> Queue:
     return queue
 
 
-async def result(start: Callable[..., int], *args: object) -> list[LockView] | list[Diagnosis] | str | bool | None:
+async def result(start: Callable[..., int], *args: object) -> Result:
     """Begin a call on the loop's queue with `start`, and wait for its result. If it ends early, it leaves no key."""
     loop, queue = current()
     number, reference = start(queue, *args), queue.reference
@@ -145,8 +144,7 @@ async def result(start: Callable[..., int], *args: object) -> list[LockView] | l
     del queue
     try:
         while not await future:
-            # A name for the queue would let the traceback of an error keep it.
-            taken = alive(reference).take(number)
+            taken = take(reference, number)
             if taken is not False:
                 return taken
             future = alive(reference).futures[number] = loop.create_future()
@@ -162,6 +160,12 @@ def alive(reference: Reference) -> Queue:
     if queue is None:
         raise RuntimeError("the event loop was closed")
     return queue
+
+
+def take(reference: Reference, number: int) -> Result:
+    """Take the result of a call; `False` if it is not finished yet."""
+    # A name for the queue would let the traceback of an error keep it.
+    return result_of(alive(reference).take(number), alive(reference).is_foreign)
 
 
 def forget(reference: Reference, number: int) -> None:

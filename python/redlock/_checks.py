@@ -6,10 +6,16 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
+
+from redlock.diagnosis import Diagnosis
+from redlock.errors import LockClosed, LockUnavailable
+from redlock.inspection import LockView
 
 F = TypeVar("F")
 R = TypeVar("R")
+
+Result: TypeAlias = LockView | list[LockView] | list[Diagnosis] | str | bool
 
 _NAME_FIRST = '; if it is a call of a function under a bare @redlock.locked, write @redlock.locked("name")'
 
@@ -141,6 +147,15 @@ _BLOCKS_LOOP = (
 def named(function: object) -> str:
     """Return the name of a function, or of the class of an object that can be called."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def result_of(taken: Result | None, is_foreign: Callable[[], bool]) -> Result:
+    """Return what a queue had of a call. It has nothing for another process, and after the end of this one."""
+    if taken is not None:
+        return taken
+    if is_foreign():
+        raise LockUnavailable("not finished: the process was forked during the call; call again in the child")
+    raise LockClosed("not finished: redlock is shut down in this process")
 
 
 _doubted = False

@@ -7,6 +7,7 @@ an exception that is thrown into the greenlet (`GreenletExit`, a timeout of geve
 that it has won is released.
 """
 
+import contextlib
 import select
 from collections.abc import Callable
 from types import TracebackType
@@ -14,9 +15,8 @@ from typing import Never, Self, cast
 
 from redlock import _losses, _native
 from redlock._blocking_lock import Lock as BlockingLock
-from redlock.diagnosis import Diagnosis
-from redlock.errors import LockLost, LockTimeout, RedlockError
-from redlock.inspection import LockView
+from redlock._checks import Result, result_of
+from redlock.errors import LockLost, LockTimeout, LockUnavailable, RedlockError
 from redlock.options import OWN, Duration
 
 _idle: list[_native.Queue] = []
@@ -65,7 +65,9 @@ class Lock(BlockingLock):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None:
         try:
-            _wait(lambda queue: queue.leave(self))
+            # A greenlet that a fork has copied while it left has nothing to release.
+            with contextlib.suppress(LockUnavailable):
+                _wait(lambda queue: queue.leave(self))
         except RedlockError as lost:
             # An exception of the body is more important than the loss of its lock.
             if kind is None:
@@ -73,12 +75,12 @@ class Lock(BlockingLock):
             _losses.note(error, lost)
 
 
-def result(call: _native.Call) -> list[LockView] | list[Diagnosis] | str | bool | None:
+def result(call: _native.Call) -> Result:
     """Make a call, and return its result."""
     return _wait(lambda queue: queue.start(call))
 
 
-def _wait(start: Callable[[_native.Queue], int]) -> list[LockView] | list[Diagnosis] | str | bool | None:
+def _wait(start: Callable[[_native.Queue], int]) -> Result:
     """Start a call, and let other greenlets run until its result is there."""
     queue = _unused()
     number = start(queue)
@@ -87,7 +89,7 @@ def _wait(start: Callable[[_native.Queue], int]) -> list[LockView] | list[Diagno
             select.select([queue.fileno()], [], [])
             if -number in queue.drain():
                 return True
-            taken = queue.take(number)
+            taken = result_of(queue.take(number), queue.is_foreign)
             if taken is not False:
                 return taken
     except BaseException:

@@ -308,3 +308,25 @@ with client.lock(name):
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     assert run(program, first=PATCH["gevent"]).stdout == "7\n"
+
+
+def test_a_greenlet_that_a_fork_has_copied_while_it_waits_does_not_get_the_lock(run: Run) -> None:
+    program = """
+import os, gevent
+def wait():
+    try:
+        with client.lock(name):
+            print("entered", flush=True)
+    except redlock.LockUnavailable:
+        os._exit(0)
+with client.lock(name):
+    waits = gevent.spawn(wait)
+    gevent.sleep(0.1)
+    child = os.fork()
+    if child == 0:
+        gevent.sleep(1)
+        os._exit(0)
+waits.join()
+os.waitpid(child, 0)
+"""
+    assert run(program, first=PATCH["gevent"]).stdout == "entered\n"

@@ -380,3 +380,39 @@ async def test_a_release_goes_on_when_it_is_cancelled(aclient: aio.Redlock, serv
         await task
     assert not lock.held
     await eventually(lambda: not server.has(name))
+
+
+def test_a_lock_that_the_end_of_the_process_has_dropped_is_not_entered(output: Output) -> None:
+    program = """
+import asyncio
+from redlock import _calls, _native, asyncio as aio
+aclient = aio.Redlock(urls)
+
+async def work():
+    try:
+        async with aclient.lock(name):
+            print("entered")
+    except redlock.LockClosed as closed:
+        print(closed)
+
+async def main():
+    held = client.lock(name)
+    held.acquire()
+    working = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    (future,) = _calls.current()[1].futures.values()
+
+    def end():
+        # The result is there, and the task has not taken it yet.
+        if future.done():
+            _native.shutdown()
+        else:
+            asyncio.get_running_loop().call_soon(end)
+
+    held.release()
+    end()
+    await working
+
+asyncio.run(main())
+"""
+    assert output(program) == "not finished: redlock is shut down in this process\n"
