@@ -87,8 +87,7 @@ pub(crate) async fn attempt(
     if let Some(fence) = verdict
         && connections.clock.now() < valid_until
     {
-        let failed = |(_, vote): &(usize, &Vote)| **vote == Vote::Failed;
-        let failed = ballots.votes.iter().enumerate().filter(failed).map(|(node, _)| node);
+        let failed = (0..nodes).filter(|node| ballots.votes[*node] == Vote::Failed);
         let failed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(NodeMask::NONE, NodeMask::with);
         // A straggler without the script is not asked again after the verdict, and has no key either.
         let kept = (nodes > 1).then(|| (Arc::clone(&context.process), Arc::clone(&connections.members)));

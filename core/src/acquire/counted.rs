@@ -58,7 +58,7 @@ impl Count {
         process.background.spawn(async move {
             let mut round = Round::new(&connections, &footprint, context.spec.settings.node_timeout, Moment::NEVER);
             let token = Token::fresh(&context.process.random);
-            for node in (0..connections.members.len()).filter(|node| nodes.contains(*node)) {
+            for node in nodes.nodes() {
                 let keys = Arc::clone(&context.spec.keys);
                 round.ask(node, Request { keys, token, action: Action::Withdraw }, None);
             }

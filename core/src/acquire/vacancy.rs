@@ -242,9 +242,7 @@ async fn ask(
             read(node, reply);
         }
         let unresponsive = round.unresponsive();
-        let is_enough =
-            answered >= quorum(nodes) && (0..nodes).all(|n| !waiting.contains(n) || unresponsive.contains(n));
-        if is_enough {
+        if answered >= quorum(nodes) && waiting.nodes().all(|node| unresponsive.contains(node)) {
             break;
         }
     }

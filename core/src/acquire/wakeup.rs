@@ -214,15 +214,13 @@ impl Wakeup {
     /// Returns whether an attempt may win with these nodes `free`. A quarantined node would grant in vain.
     fn is_enough(&self, free: NodeMask) -> bool {
         let counts = self.counts();
-        (0..self.connections.members.len()).filter(|node| free.contains(*node) && counts.contains(*node)).count()
-            >= quorum(self.connections.members.len())
+        free.nodes().filter(|node| counts.contains(*node)).count() >= quorum(self.connections.members.len())
     }
 
     /// Returns whether a quorum of nodes may grant soon: they count and are not `silent`.
     fn may_grant(&self, silent: NodeMask) -> bool {
-        let counts = self.counts();
-        let nodes = self.connections.members.len();
-        (0..nodes).filter(|node| counts.contains(*node) && !silent.contains(*node)).count() >= quorum(nodes)
+        let grants = self.counts().nodes().filter(|node| !silent.contains(*node));
+        grants.count() >= quorum(self.connections.members.len())
     }
 
     fn counts(&self) -> NodeMask {
@@ -326,7 +324,7 @@ impl Wakeup {
         let count = positions.map(|positions| Count::new(&self.context, &self.connections, positions));
         let mut asking = Asking::new(round, count);
         let token = Token::fresh(&self.context.process.random);
-        for node in (0..nodes).filter(|node| mask.contains(*node)) {
+        for node in mask.nodes() {
             probed.free = probed.free.without(node);
             probed.silent = probed.silent.with(node);
             let round = asking.round();

@@ -222,8 +222,7 @@ impl Claim {
         let mut round = round.until(end);
         loop {
             let unresponsive = connections.members.health.unresponsive();
-            let waiting = |(node, vote): (usize, &KeyVote)| *vote == KeyVote::Pending && !unresponsive.contains(node);
-            if !votes.iter().enumerate().any(waiting) {
+            if !(0..votes.len()).any(|node| votes[node] == KeyVote::Pending && !unresponsive.contains(node)) {
                 break;
             }
             match round.next().await {
@@ -239,8 +238,7 @@ impl Claim {
         drop(self);
         // The caller may not drive its connections again: lets them write what was queued.
         tokio::task::yield_now().await;
-        let deleted = votes.iter().enumerate().filter(|(_, vote)| **vote == KeyVote::Ours);
-        deleted.fold(NodeMask::NONE, |mask, (node, _)| mask.with(node))
+        (0..votes.len()).filter(|node| votes[*node] == KeyVote::Ours).fold(NodeMask::NONE, NodeMask::with)
     }
 
     /// Receives the missing answers of a release round while the connections' runtime is driven. Releases without an
@@ -324,7 +322,7 @@ impl Drop for Slot {
         let traces = inner.footprint.all();
         let is_nothing = |trace: &Trace| matches!(trace, Trace::Nothing);
         let (former, missed) = inner.former.unwrap_or((inner.token, NodeMask::NONE));
-        let of_former = (0..traces.len()).filter(|node| missed.contains(*node) && is_nothing(&traces[*node]));
+        let of_former = missed.nodes().filter(|node| is_nothing(&traces[*node]));
         let of_former: Vec<_> = of_former.map(|node| (node, None)).collect();
         if of_former.is_empty() && traces.iter().all(is_nothing) {
             return;

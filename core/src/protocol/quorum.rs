@@ -169,6 +169,11 @@ impl NodeMask {
     pub(crate) fn is_empty(self) -> bool {
         self.0 == 0
     }
+
+    /// Returns the nodes in their order.
+    pub(crate) fn nodes(self) -> impl Iterator<Item = usize> {
+        (0..16).filter(move |node| self.contains(*node))
+    }
 }
 
 /// One node's answer to one question.
