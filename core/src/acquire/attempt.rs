@@ -22,7 +22,7 @@ use crate::hold::claim::Claim;
 use crate::hold::outcome::{Outcome, Won};
 use crate::net::ballots::{self, Ballots, NoQuorum, explain, precheck};
 use crate::net::connections::Connections;
-use crate::net::round::{Event, Round};
+use crate::net::round::Round;
 use crate::process::context::{LockContext, Spec};
 use crate::protocol::positions::Positions;
 use crate::protocol::quorum::{self, NodeMask, Verdict, Vote};
@@ -160,22 +160,18 @@ async fn vote(
         if let Some(fence) = decided {
             confirm(&context.spec, claim, asking.round(), ballots, fence, counts);
         }
-        match asking.next().await {
-            Some(Event::Vote(node, answer)) => {
-                trace(&state.trace, &connections.members.nodes[node].address, &answer);
-                take(ballots, node, answer, &mut state.highest);
-            }
-            Some(Event::TimeUp) | None => {
-                ballots.complete = !asking.round().is_cut();
-                for node in 0..ballots.votes.len() {
-                    if ballots.votes[node] == Vote::Pending {
-                        ballots.fail(node, asking.round().silence(node));
-                    }
+        let Some((node, answer)) = asking.next().await else {
+            ballots.complete = !asking.round().is_cut();
+            for node in 0..ballots.votes.len() {
+                if ballots.votes[node] == Vote::Pending {
+                    ballots.fail(node, asking.round().silence(node));
                 }
-                explain(connections, ballots, restart_delay);
-                return None;
             }
-        }
+            explain(connections, ballots, restart_delay);
+            return None;
+        };
+        trace(&state.trace, &connections.members.nodes[node].address, &answer);
+        take(ballots, node, answer, &mut state.highest);
     }
 }
 

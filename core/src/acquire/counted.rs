@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::net::connections::Connections;
 use crate::net::footprint::Footprint;
-use crate::net::round::{Event, Round};
+use crate::net::round::Round;
 use crate::process::context::LockContext;
 use crate::protocol::positions::Positions;
 use crate::protocol::request::{Action, Reply, Request};
@@ -62,7 +62,7 @@ impl Count {
                 let keys = Arc::clone(&context.spec.keys);
                 round.ask(node, Request { keys, token, action: Action::Withdraw }, None);
             }
-            while let Some(Event::Vote(..)) = round.next().await {}
+            while round.next().await.is_some() {}
         });
     }
 }
@@ -105,13 +105,13 @@ impl Asking {
         self.round.as_mut().expect("it is taken only with this")
     }
 
-    /// Returns the next event of the round. Cancel safe.
-    pub(super) async fn next(&mut self) -> Option<Event> {
-        let event = self.round().next().await;
-        if let (Some(count), Some(Event::Vote(node, answer))) = (&self.count, &event) {
-            count.learn(*node, answer);
+    /// Returns the next answer of the round. Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<(usize, Result<Reply, Failure>)> {
+        let (node, answer) = self.round().next().await?;
+        if let Some(count) = &self.count {
+            count.learn(node, &answer);
         }
-        event
+        Some((node, answer))
     }
 
     /// Returns the round, whose further answers count nobody.

@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::acquire::wakeup::Wakeup;
 use crate::net::connections::Connections;
 use crate::net::footprint::Footprint;
-use crate::net::round::{Event, Round};
+use crate::net::round::Round;
 use crate::process::context::LockContext;
 use crate::protocol::backoff;
 use crate::protocol::positions::Positions;
@@ -235,7 +235,7 @@ async fn ask(
         waiting = waiting.with(node);
     }
     let mut answered = 0;
-    while let Some(Event::Vote(node, answer)) = round.next().await {
+    while let Some((node, answer)) = round.next().await {
         waiting = waiting.without(node);
         if let Ok(reply) = answer {
             answered += 1;

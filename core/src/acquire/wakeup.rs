@@ -37,7 +37,7 @@ use crate::acquire::counted::{Asking, Count};
 use crate::net::ballots::Ballots;
 use crate::net::connections::Connections;
 use crate::net::footprint::Footprint;
-use crate::net::round::{Event, Round};
+use crate::net::round::Round;
 use crate::net::tracking::{KeyWatch, Look, Versions};
 use crate::process::context::LockContext;
 use crate::process::nodes::NodeSet;
@@ -337,7 +337,7 @@ impl Wakeup {
         }
         let mut least: Option<Duration> = None;
         while !self.is_enough(probed.free) {
-            let Some(Event::Vote(node, answer)) = asking.next().await else { break };
+            let Some((node, answer)) = asking.next().await else { break };
             let Ok(reply) = answer else { continue };
             probed.silent = probed.silent.without(node);
             match reply {

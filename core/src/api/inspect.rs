@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use crate::error::{AnswerKind, Error, ErrorKind, NodeAnswer};
 use crate::net::connections::Connections;
 use crate::net::footprint::Footprint;
-use crate::net::round::{Event, Round};
+use crate::net::round::Round;
 use crate::process::context::{Following, LockContext};
 use crate::protocol::quorum::{self, Ballot, LockState, Owner};
 use crate::protocol::request::{Action, KeyState, Reply, Request};
@@ -317,7 +317,7 @@ async fn ask_on(
         round.ask(node, Request { keys: Arc::clone(&context.spec.keys), token, action }, None);
     }
     let mut answers = vec![Err(Failure::Silent(node_timeout)); nodes];
-    while let Some(Event::Vote(node, answer)) = round.next().await {
+    while let Some((node, answer)) = round.next().await {
         answers[node] = match answer {
             Ok(Reply::Seen { state, waiting }) => Ok(Seen { state, waiting }),
             // One of several names.

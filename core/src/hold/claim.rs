@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use crate::net::connections::{Connections, Via};
 use crate::net::footprint::{Footprint, Trace};
-use crate::net::round::{Delivery, Event, Round};
+use crate::net::round::{Delivery, Round};
 use crate::node::Connection;
 use crate::process::Process;
 use crate::process::nodes::NodeSet;
@@ -225,10 +225,8 @@ impl Claim {
             if !(0..votes.len()).any(|node| votes[node] == KeyVote::Pending && !unresponsive.contains(node)) {
                 break;
             }
-            match round.next().await {
-                Some(Event::Vote(node, answer)) => votes[node] = self.released(node, &answer, round.sent(node)),
-                Some(Event::TimeUp) | None => break,
-            }
+            let Some((node, answer)) = round.next().await else { break };
+            votes[node] = self.released(node, &answer, round.sent(node));
         }
         // Dropping the claim queues the missing releases now, and the background waits for the answers.
         drop(round);

@@ -25,7 +25,7 @@ use crate::hold::lease::{Lease, Target};
 use crate::net::connections::Via;
 use crate::net::footprint::Trace;
 use crate::net::member::Member;
-use crate::net::round::{Event, Round};
+use crate::net::round::Round;
 use crate::process::context::LockContext;
 use crate::protocol::quorum::NodeMask;
 use crate::protocol::shape::Names;
@@ -99,7 +99,7 @@ async fn settle(lease: &Arc<Lease>) {
             round.ask(node, request.clone(), Some(via));
         }
     }
-    while let Some(Event::Vote(..)) = round.next().await {}
+    while round.next().await.is_some() {}
 }
 
 /// Returns the error of a reader of which the `unanswered` nodes may still execute an acquire.

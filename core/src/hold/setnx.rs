@@ -34,7 +34,7 @@ use crate::hold::outcome::{Loss, Outcome, Won};
 use crate::net::ballots::{self, Ballots, NoQuorum, precheck};
 use crate::net::connections::{Connections, Via};
 use crate::net::footprint::Footprint;
-use crate::net::round::{Event, Round};
+use crate::net::round::Round;
 use crate::node::Connection;
 use crate::process::context::LockContext;
 use crate::process::shutdown::PendingWork;
@@ -89,10 +89,10 @@ async fn ask(
     let start = round.started();
     round.ask(NODE, request(&context, Action::SetnxAcquire { ttl: settings.ttl }), None);
     let mut caller = Some(caller);
-    while let Some(event) = round.next().await {
+    loop {
         let mut ballots = Ballots::new(1);
-        match event {
-            Event::Vote(_, answer) => {
+        match round.next().await {
+            Some((_, answer)) => {
                 let outcome = judge(&context, &connections, start, answer, ballots);
                 if let Some(caller) = caller {
                     // A grant that nobody receives is dropped, which releases it.
@@ -100,7 +100,8 @@ async fn ask(
                 }
                 return;
             }
-            Event::TimeUp => {
+            None if round.is_idle() => return,
+            None => {
                 ballots.complete = !round.is_cut();
                 ballots.ended = connections.clock.now();
                 ballots.took = ballots.ended.since(start);
@@ -240,10 +241,11 @@ impl Inner {
         let mut round = Round::new(&connections, &Arc::new(Footprint::new(1)), time, Moment::NEVER);
         let action = Action::SetnxRelease { expiry: self.expiry };
         round.ask(NODE, request(&self.context, action), Some(Via::unwatched(connection)));
-        while let Some(event) = round.next().await {
-            match event {
-                Event::Vote(_, answer) => tell(&mut caller, answer),
-                Event::TimeUp => {
+        loop {
+            match round.next().await {
+                Some((_, answer)) => tell(&mut caller, answer),
+                None if round.is_idle() => return,
+                None => {
                     // Dropping the round could remove it from the connection's queue.
                     round.wait_for_all();
                     tell(&mut caller, Err(Failure::Silent(time)));

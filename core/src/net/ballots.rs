@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::{AnswerKind, HeldBy, NodeAnswer};
 use crate::net::connections::{Connections, Members};
-use crate::net::round::{Delivery, Event, Round};
+use crate::net::round::{Delivery, Round};
 use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask, Vote};
 use crate::protocol::request::{Reply, Request};
 use crate::sys::clock::Moment;
@@ -258,12 +258,12 @@ impl KeyBallots {
                 verdict => return verdict,
             }
             match round.next().await {
-                Some(Event::Vote(node, answer)) => {
+                Some((node, answer)) => {
                     self.sent[node] = round.sent(node);
                     self.votes[node] = vote(node, &answer, self.sent[node]);
                     self.answers[node] = Some(answer);
                 }
-                Some(Event::TimeUp) | None => {
+                None => {
                     for node in
                         (0..self.votes.len()).filter(|node| self.votes[*node] == KeyVote::Pending).collect::<Vec<_>>()
                     {

@@ -804,7 +804,7 @@ mod tests {
     use super::*;
     use crate::address::Addresses;
     use crate::net::footprint::Footprint;
-    use crate::net::round::{Event, Round};
+    use crate::net::round::Round;
     use crate::node::endpoint::Endpoints;
     use crate::node::{MemoryNodes, Node};
     use crate::protocol::name::Name;
@@ -898,8 +898,7 @@ mod tests {
         let node = &others.members.nodes[0].node;
         let (connection, server_info) = node.connect(&Clock::System, None, true, &Progress::default()).await.unwrap();
         assert!(connections.connected(0, connection, &server_info, 0));
-        let event = round.next().await;
-        assert!(matches!(event, Some(Event::Vote(0, Ok(Reply::Absent)))), "{event:?}");
+        assert_eq!(round.next().await, Some((0, Ok(Reply::Absent))));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

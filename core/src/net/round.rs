@@ -91,15 +91,6 @@ pub(crate) enum Delivery {
     OutOfOrder,
 }
 
-/// An event of a round.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// A node answered, or failed to.
-    Vote(usize, Result<Reply, Failure>),
-    /// The deadline came before the pending nodes answered.
-    TimeUp,
-}
-
 impl Round {
     /// Starts a round that ends after `node_timeout`, or at `limit` if that is sooner.
     pub(crate) fn new(
@@ -281,12 +272,11 @@ impl Round {
         unresponsive.contains(node) && nodes - unresponsive.len() >= quorum(nodes) && self.connections.has_request(node)
     }
 
-    /// Returns the next vote, the deadline, or `None` if none is pending. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Option<Event> {
+    /// Returns the next node that answered, or failed to. `None` if no answer is pending, and at the deadline, before which
+    /// the pending nodes have not answered. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<(usize, Result<Reply, Failure>)> {
         loop {
-            let Some((node, (connection, answer))) = self.wait().await? else {
-                return Some(self.time_up());
-            };
+            let (node, (connection, answer)) = self.wait().await?;
             match &answer {
                 Ok(_) => self.connections.record_reply(node),
                 Err(failure) if failure.is_answer() => {
@@ -306,7 +296,7 @@ impl Round {
                 self.connections.granted(node);
             }
             if !self.ask_again(node, connection, &answer) {
-                return Some(Event::Vote(node, answer));
+                return Some((node, answer));
             }
         }
     }
@@ -346,33 +336,31 @@ impl Round {
         self.timer.reset(self.deadline);
     }
 
-    /// Returns `None` if no answer is pending, `Some(None)` at the deadline.
-    async fn wait(&mut self) -> Option<Option<(usize, Asked)>> {
-        let asked = poll_fn(|cx| {
-            let answer = self.poll_parts(cx);
-            if answer.is_ready() {
-                return answer.map(|asked| asked.map(Some));
-            }
-            self.timer.poll(cx).map(|()| Some(None))
+    /// Returns the next answer; `None` as [`next`](Self::next) does.
+    async fn wait(&mut self) -> Option<(usize, Asked)> {
+        let asked = poll_fn(|cx| match self.poll_parts(cx) {
+            Poll::Pending => self.timer.poll(cx).map(|()| None),
+            answer @ Poll::Ready(_) => answer,
         });
-        match asked.await {
-            Some(None) => {}
-            asked => return asked,
+        let asked = asked.await;
+        if asked.is_some() || self.is_idle() {
+            return asked;
         }
         // Something may have kept this runtime from its sockets until now. The first yield looks at them, the second
         // lets the connections read, so that no answer that has arrived is missed.
         for _ in 0..2 {
             tokio::task::yield_now().await;
             let asked = poll_fn(|cx| match self.poll_parts(cx) {
-                Poll::Ready(asked) => Poll::Ready(asked.map(Some)),
-                Poll::Pending => Poll::Ready(Some(None)),
+                Poll::Pending => Poll::Ready(None),
+                answer @ Poll::Ready(_) => answer,
             });
-            match asked.await {
-                Some(None) => {}
-                asked => return asked,
+            let asked = asked.await;
+            if asked.is_some() {
+                return asked;
             }
         }
-        Some(None)
+        self.time_up();
+        None
     }
 
     /// Returns the next answer, or `None` when no answer is pending.
@@ -398,7 +386,7 @@ impl Round {
         if first.is_none() && pending { Poll::Pending } else { Poll::Ready(first) }
     }
 
-    fn time_up(&mut self) -> Event {
+    fn time_up(&mut self) {
         if !self.is_cut() && !std::mem::replace(&mut self.counted, true) {
             for node in 0..self.parts.len() {
                 if self.is_pending(node) {
@@ -406,7 +394,6 @@ impl Round {
                 }
             }
         }
-        Event::TimeUp
     }
 
     /// Stops sending requests that create a key, after the verdict. Returns the nodes to which one was still to be
@@ -455,7 +442,7 @@ impl Round {
         self.timer.reset(self.deadline);
         let connections = Arc::clone(&self.connections);
         connections.spawn_near(async move {
-            while let Some(Event::Vote(node, answer)) = self.next().await {
+            while let Some((node, answer)) = self.next().await {
                 heard(&kept, node, &answer, self.sent(node));
             }
         });
