@@ -58,7 +58,7 @@ struct Inner {
     ttl: AtomicU64,
     /// The end of the least time, before which a released lock is not free; the origin if it has none.
     kept_until: SharedMoment,
-    /// Whether the next call of this process begins behind the releases of a drop.
+    /// Whether the next call of this process begins behind the releases of a drop: not if the nodes had their time.
     keeps_others_back: bool,
     /// What is sent in place of each release: it gives the keys back to whom they are from.
     key_back: Option<Request>,
@@ -95,11 +95,8 @@ impl Claim {
         self.0.0.as_ref().expect("taken only by drop")
     }
 
-    /// Has the next call of this process not wait for what is left to release: the nodes had their time.
-    fn keep_nobody_back(&mut self) {
-        if let Some(inner) = &mut self.0.0 {
-            inner.keeps_others_back = false;
-        }
+    fn inner_mut(&mut self) -> &mut Inner {
+        self.0.0.as_mut().expect("taken only by drop")
     }
 
     /// Gives up the right to the keys, which stay as they are, because somebody else has it. Keys that nodes may yet make are
@@ -112,24 +109,18 @@ impl Claim {
 
     /// Has it be the right to the keys of a token that somebody has already.
     pub(crate) fn set_token(&mut self, token: Token) {
-        if let Some(inner) = &mut self.0.0 {
-            inner.token = token;
-        }
+        self.inner_mut().token = token;
     }
 
     /// Has `key_back` sent in place of each release, or releases again.
     pub(crate) fn set_key_back(&mut self, key_back: Option<Request>) {
-        if let Some(inner) = &mut self.0.0 {
-            inner.key_back = key_back;
-        }
+        self.inner_mut().key_back = key_back;
     }
 
     /// Records the `former` token, in place of which this one was attached. Its keys are released too, on those of the
     /// `missed` nodes where this token has none by then.
     pub(crate) fn set_former(&mut self, former: Token, missed: NodeMask) {
-        if let Some(inner) = &mut self.0.0 {
-            inner.former = Some((former, missed));
-        }
+        self.inner_mut().former = Some((former, missed));
     }
 
     /// Returns the former token, of a lock that was attached in place of it.
@@ -189,18 +180,20 @@ impl Claim {
         let mut votes = vec![KeyVote::Absent; connections.members.len()];
         let rest = inner.kept_until().map(|until| until.since(connections.clock.now()));
         for (node, trace) in inner.footprint.all().into_iter().enumerate() {
+            if matches!(trace, Trace::Nothing) {
+                continue;
+            }
             let mut action = Action::give_up(&inner.keys, held.is_some(), rest);
             if let (Some((_, label)), Action::Release { granted, .. }) = (held, &mut action) {
                 *granted = trace.granted().map(|fence| (fence, Arc::clone(label)));
             }
             let release = inner.key_back.clone().unwrap_or_else(|| self.request(action));
-            match Route::from(trace) {
-                Route::Nowhere => continue,
-                Route::Anywhere => round.ask(node, release, None),
-                Route::Behind(create, _) => match inner.driven(connections, node, create) {
+            match trace {
+                Trace::Unanswered { connection, .. } => match inner.driven(connections, node, connection) {
                     Some(via) => round.ask(node, release, Some(via)),
                     None => round.ask_out_of_order(node, release),
                 },
+                _ => round.ask(node, release, None),
             }
             votes[node] = KeyVote::Pending;
         }
@@ -230,9 +223,8 @@ impl Claim {
         }
         // Dropping the claim queues the missing releases now, and the background waits for the answers.
         drop(round);
-        if self.inner().key_back.is_none() {
-            self.keep_nobody_back();
-        }
+        let inner = self.inner_mut();
+        inner.keeps_others_back = inner.key_back.is_some();
         drop(self);
         // The caller may not drive its connections again: lets them write what was queued.
         tokio::task::yield_now().await;
@@ -242,7 +234,7 @@ impl Claim {
     /// Receives the missing answers of a release round while the connections' runtime is driven. Releases without an
     /// answer when the nodes' time is over become pending, even if the runtime was not driven.
     pub(crate) fn finish_in_background(mut self, round: Round) {
-        self.keep_nobody_back();
+        self.inner_mut().keeps_others_back = false;
         let inner = self.inner();
         if round.is_idle() && inner.footprint.is_clear() && inner.former.is_none() {
             // Drop has no work left, so it need not check for a fork.
@@ -256,26 +248,6 @@ impl Claim {
             released(footprint, node, answer, sent);
         });
         process.schedule.drop_at(self.0, due);
-    }
-}
-
-/// How the release of a trace goes out.
-enum Route {
-    /// Not at all: there is nothing to release.
-    Nowhere,
-    /// Over any connection.
-    Anywhere,
-    /// Over the connection of an unanswered create, behind it. The node may have had a key before, or not.
-    Behind(Connection, bool),
-}
-
-impl From<Trace> for Route {
-    fn from(trace: Trace) -> Self {
-        match trace {
-            Trace::Nothing => Self::Nowhere,
-            Trace::Unanswered { connection, over_key, .. } => Self::Behind(connection, over_key),
-            Trace::Created { .. } => Self::Anywhere,
-        }
     }
 }
 
@@ -340,10 +312,10 @@ impl Drop for Slot {
             kept_until,
             key_back,
         };
-        let queued = |(node, trace)| match Route::from(trace) {
-            Route::Nowhere => None,
-            Route::Anywhere => Some((node, None)),
-            Route::Behind(create, over_key) => Some((node, Some((account.queue(create), over_key)))),
+        let queued = |(node, trace)| match trace {
+            Trace::Nothing => None,
+            Trace::Created { .. } => Some((node, None)),
+            Trace::Unanswered { connection, over_key, .. } => Some((node, Some((account.queue(connection), over_key)))),
         };
         let releases = traces.into_iter().enumerate().filter_map(queued).collect();
         if !of_former.is_empty() {
