@@ -100,7 +100,7 @@ pub enum PointValue {
 pub fn stats() -> Stats {
     let process = Process::current();
     let mut metrics = of_locks(&process.metrics);
-    metrics.extend(of_nodes(&process.endpoints(), process.environment().clock.now()));
+    metrics.extend(of_nodes(&process.endpoints.in_use(), process.clock.now()));
     let lost = Point::number(Vec::new(), events::lost());
     metrics.push(counter("redlock_events_dropped_total", "Events that were lost before they were logged.", vec![lost]));
     Stats { metrics }

@@ -302,7 +302,7 @@ impl Drop for Slot {
         let Inner { process, listed, keys, token, node_timeout, key_back, .. } = inner;
         let set = listed.of_key(&keys.lock).into_owned();
         let account = Account {
-            environment: process.environment(),
+            environment: Arc::clone(&process.environment),
             set,
             listed,
             keys,

@@ -34,7 +34,7 @@ use crate::error::Error;
 use crate::net::connections::Members;
 use crate::net::member::Member;
 use crate::node::cluster::servers::ServerAccess;
-use crate::node::endpoint::{Endpoint, Endpoints};
+use crate::node::endpoint::Endpoints;
 use crate::node::list::NodeLists;
 use crate::node::sentinels::SentinelAccess;
 use crate::node::simulated::SimulatedSockets;
@@ -49,19 +49,20 @@ use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::host;
 use crate::sys::mutex::Mutex;
 use crate::sys::random::Random;
+use crate::sys::runtimes::Seats;
 use crate::sys::task::Task;
 use crate::texts::opaque;
 use crate::transport::logins::Logins;
 
 /// The one value per process.
 pub(crate) struct Process {
-    environment: Arc<Environment>,
+    pub(crate) environment: Arc<Environment>,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) metrics: Metrics,
     /// `host:pid`, the label beside the token.
     pub(crate) label: Arc<str>,
     sets: Mutex<HashMap<Addresses, Weak<NodeSet>>>,
-    endpoints: Endpoints,
+    pub(crate) endpoints: Endpoints,
     pub(crate) lists: NodeLists,
     pub(crate) memory: MemoryNodes,
     sentinels: Mutex<HashMap<Address, Arc<Sentinels>>>,
@@ -125,12 +126,10 @@ impl Process {
             addresses.iter().find_map(|address| address.provider.as_ref()).map(|provider| self.logins(provider));
         let clusters = addresses.iter().map(|address| self.cluster(address, logins.as_ref()));
         let clusters = clusters.collect::<Result<Vec<_>, Error>>()?;
-        let node = |(address, cluster): (&Address, &Option<Arc<Cluster>>)| {
-            Ok((self.node(address, logins.as_ref(), cluster.clone())?, address.clone()))
-        };
-        let nodes = addresses.iter().zip(&clusters).map(node).collect::<Result<Vec<_>, Error>>()?;
-        let set = self.node_set(self.members(nodes), addresses.connect_timeout(), logins);
-        let set = set.with_max_connections(addresses.max_connections());
+        let servers = addresses.iter().cloned().zip(clusters.iter().cloned()).collect();
+        let members = self.members(servers, addresses.connect_timeout(), logins)?;
+        let mut set = NodeSet::new(members, self.lists.of(addresses.iter()), &self.environment, &self.schedule);
+        set.seats = Seats::new(addresses.max_connections());
         let set = if clusters.iter().any(Option::is_some) {
             let process = Arc::downgrade(self);
             // It fails if a plain node's files of TLS became unreadable, or a server's name is not one for TLS.
@@ -155,10 +154,25 @@ impl Process {
     }
 
     fn members_like(&self, servers: Servers, listed: &NodeSet) -> Result<Members, Error> {
-        let logins = listed.members.logins.clone();
-        let node = |(address, cluster)| Ok((self.node(&address, logins.as_ref(), cluster)?, address));
-        let nodes = servers.into_iter().map(node).collect::<Result<Vec<_>, Error>>()?;
-        Ok(Members::new(self.members(nodes), listed.members.connect_timeout, logins, &self.clock))
+        self.members(servers, listed.members.connect_timeout, listed.members.logins.clone())
+    }
+
+    /// Makes nodes of these servers, each with the process's knowledge of its endpoint.
+    fn members(
+        &self,
+        servers: Servers,
+        connect_timeout: Duration,
+        logins: Option<Arc<Logins>>,
+    ) -> Result<Members, Error> {
+        let now = self.clock.now();
+        self.endpoints.forget(now);
+        let member = |(address, cluster): (Address, Option<Arc<Cluster>>)| {
+            let node = self.node(&address, logins.as_ref(), cluster)?;
+            let endpoint = self.endpoints.at(&address.target, node.is_lasting(), now);
+            Ok(Member { node, address, endpoint })
+        };
+        let nodes = servers.into_iter().map(member).collect::<Result<Vec<_>, Error>>()?;
+        Ok(Members::new(nodes, connect_timeout, logins, &self.clock))
     }
 
     fn node(
@@ -181,30 +195,23 @@ impl Process {
         address: &Address,
         logins: Option<&Arc<Logins>>,
     ) -> Result<Option<Arc<Cluster>>, Error> {
-        let mut all = self.clusters.lock();
-        if let Some(cluster) = all.get(address) {
-            return Ok(Some(Arc::clone(cluster)));
-        }
-        let servers = match &self.sockets {
-            Some(sockets) => sockets.servers(&address.target),
-            None => ServerAccess::dialed(address, logins)?,
+        let make = || {
+            let servers = match &self.sockets {
+                Some(sockets) => sockets.servers(&address.target),
+                None => ServerAccess::dialed(address, logins)?,
+            };
+            let Some(servers) = servers else { return Ok(None) };
+            let process = Arc::downgrade(self);
+            let quarantine = move |address: &Address| {
+                if let Some(process) = process.upgrade() {
+                    let now = process.clock.now();
+                    process.endpoints.at(&address.target, true, now).moved(now);
+                }
+            };
+            Ok(Cluster::new(address, servers, self.clock.clone(), self.spawn(), quarantine))
         };
-        let Some(servers) = servers else { return Ok(None) };
-        let process = Arc::downgrade(self);
-        let quarantine = move |address: &Address| {
-            if let Some(process) = process.upgrade() {
-                let now = process.clock.now();
-                process.endpoints.at(&address.target, true, now).moved(now);
-            }
-        };
-        let cluster = Cluster::new(address, servers, self.clock.clone(), self.spawn(), quarantine);
-        let Some(cluster) = cluster else { return Ok(None) };
-        if address.provider.is_some() {
-            // Its logins end with its client.
-            return Ok(Some(cluster));
-        }
-        remember(&mut all, address.clone(), &cluster);
-        Ok(Some(cluster))
+        // The logins of a provider end with its client.
+        if address.provider.is_some() { make() } else { remembered(&self.clusters, address.clone(), make) }
     }
 
     fn logins(&self, provider: &Provider) -> Arc<Logins> {
@@ -219,65 +226,37 @@ impl Process {
 
     /// Returns the sentinels of an address, if it lists any. All clients share them, and what they told is remembered.
     fn sentinels(&self, address: &Address) -> Result<Option<Arc<Sentinels>>, Error> {
-        let key = address.sentinel_key();
-        let mut all = self.sentinels.lock();
-        if let Some(sentinels) = all.get(&key) {
-            return Ok(Some(Arc::clone(sentinels)));
-        }
-        let access = match &self.sockets {
-            Some(sockets) => sockets.sentinels(&address.target),
-            None => SentinelAccess::dialed(address)?,
-        };
-        let Some(access) = access else { return Ok(None) };
-        let sentinels = Sentinels::new(address, access, self.clock.clone(), self.spawn());
-        let Some(sentinels) = sentinels else { return Ok(None) };
-        remember(&mut all, key, &sentinels);
-        Ok(Some(sentinels))
-    }
-
-    /// Returns the endpoints that clients name, with what they are called.
-    pub(crate) fn endpoints(&self) -> Vec<(String, Arc<Endpoint>)> {
-        self.endpoints.in_use()
-    }
-
-    /// Returns this process's environment.
-    pub(crate) fn environment(&self) -> Arc<Environment> {
-        Arc::clone(&self.environment)
-    }
-
-    /// Makes a set of these nodes.
-    pub(crate) fn node_set(
-        &self,
-        nodes: Vec<Member>,
-        connect_timeout: Duration,
-        logins: Option<Arc<Logins>>,
-    ) -> NodeSet {
-        let list = self.lists.of(nodes.iter().map(|member| &member.address));
-        let members = Members::new(nodes, connect_timeout, logins, &self.clock);
-        NodeSet::new(members, list, &self.environment, &self.schedule)
-    }
-
-    /// Returns these nodes, each with the process's knowledge of its endpoint.
-    pub(crate) fn members(&self, nodes: impl IntoIterator<Item = (Node, Address)>) -> Vec<Member> {
-        let now = self.clock.now();
-        self.endpoints.forget(now);
-        let member = |(node, address): (Node, Address)| {
-            let endpoint = self.endpoints.at(&address.target, node.is_lasting(), now);
-            Member { node, address, endpoint }
-        };
-        nodes.into_iter().map(member).collect()
+        remembered(&self.sentinels, address.sentinel_key(), || {
+            let access = match &self.sockets {
+                Some(sockets) => sockets.sentinels(&address.target),
+                None => SentinelAccess::dialed(address)?,
+            };
+            Ok(access.and_then(|access| Sentinels::new(address, access, self.clock.clone(), self.spawn())))
+        })
     }
 }
 
 // Omits the shared rest, which does not help with debugging a client.
 opaque!(Process);
 
-/// Remembers a group at an address, and forgets those that nobody uses if there are too many.
-fn remember<T>(all: &mut HashMap<Address, Arc<T>>, address: Address, group: &Arc<T>) {
-    if all.len() >= MOST_GROUPS {
-        all.retain(|_, group| Arc::strong_count(group) > 1);
+/// Returns the group at an address, made and remembered at first use. Forgets those that nobody uses if there are too many.
+fn remembered<T>(
+    all: &Mutex<HashMap<Address, Arc<T>>>,
+    address: Address,
+    make: impl FnOnce() -> Result<Option<Arc<T>>, Error>,
+) -> Result<Option<Arc<T>>, Error> {
+    let mut all = all.lock();
+    if let Some(group) = all.get(&address) {
+        return Ok(Some(Arc::clone(group)));
     }
-    all.insert(address, Arc::clone(group));
+    let group = make()?;
+    if let Some(group) = &group {
+        if all.len() >= MOST_GROUPS {
+            all.retain(|_, group| Arc::strong_count(group) > 1);
+        }
+        all.insert(address, Arc::clone(group));
+    }
+    Ok(group)
 }
 
 /// Returns `host:pid`, with the host cut to keep within a label's limit.

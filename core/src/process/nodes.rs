@@ -98,12 +98,6 @@ impl NodeSet {
         }
     }
 
-    /// Lets so many blocking callers have connections.
-    pub(crate) fn with_max_connections(mut self, max_connections: usize) -> Self {
-        self.seats = Seats::new(max_connections);
-        self
-    }
-
     /// Makes it the listed set of `routes`.
     pub(crate) fn with_routes(mut self, routes: Arc<Routes>) -> Self {
         self.routes = Routing::Listed(routes);
@@ -165,37 +159,26 @@ impl NodeSet {
         self.environment.background.started().is_some_and(|background| background.is(runtime))
     }
 
-    /// Creates event sinks for held locks, only on the background's connections, which are always driven.
-    fn lease_sinks(&self, runtime: &Handle) -> Vec<EventSink> {
-        if !self.is_background(runtime) {
-            return Vec::new();
-        }
-        let sink = |node| {
-            let (schedule, members) = (Arc::downgrade(&self.schedule), Arc::downgrade(&self.members));
-            EventSink::new(false, move |event| {
-                let Some((schedule, members)) = schedule.upgrade().zip(members.upgrade()) else { return };
-                if matches!(event, NodeEvent::Disconnected | NodeEvent::Connected { may_differ: true }) {
-                    schedule.bring_forward(&members, node);
-                }
-                if matches!(event, NodeEvent::Connected { .. }) {
-                    schedule.reached(&members, node);
-                }
-            })
-        };
-        (0..self.members.len()).map(sink).collect()
-    }
-
-    /// Creates event sinks for waiters.
-    fn tracking_sinks(&self) -> Vec<EventSink> {
-        let sink = |node| {
+    /// Creates the event sink of `node` for waiters, or else for held locks.
+    fn sink(&self, node: usize, tracks: bool) -> EventSink {
+        if tracks {
             let tracking = Arc::downgrade(&self.tracking);
-            EventSink::new(true, move |event| {
+            return EventSink::new(true, move |event| {
                 if let Some(tracking) = tracking.upgrade() {
                     tracking.heard(node, event);
                 }
-            })
-        };
-        (0..self.members.len()).map(sink).collect()
+            });
+        }
+        let (schedule, members) = (Arc::downgrade(&self.schedule), Arc::downgrade(&self.members));
+        EventSink::new(false, move |event| {
+            let Some((schedule, members)) = schedule.upgrade().zip(members.upgrade()) else { return };
+            if matches!(event, NodeEvent::Disconnected | NodeEvent::Connected { may_differ: true }) {
+                schedule.bring_forward(&members, node);
+            }
+            if matches!(event, NodeEvent::Connected { .. }) {
+                schedule.reached(&members, node);
+            }
+        })
     }
 
     /// Returns the connections that `connection` to `node` belongs to, unless it was discarded or their runtime ended.
@@ -234,42 +217,39 @@ impl NodeSet {
     /// Returns the connections of `runtime`, made at first use and again after an earlier runtime with the same id
     /// ended.
     pub(crate) fn connections(&self, runtime: &Handle) -> Arc<Connections> {
-        self.connections_with(runtime, false, || self.lease_sinks(runtime))
+        self.connections_with(runtime, false)
     }
 
     /// Returns the background's connections for waiting, on which nodes report changes of every key read.
     ///
     /// They are separate because reports about keys without a waiter are wasted work.
     pub(crate) fn waiting_connections(&self, background: &Handle) -> Arc<Connections> {
-        self.connections_with(background, true, || self.tracking_sinks())
+        self.connections_with(background, true)
     }
 
     /// Returns the connections on the same runtime, and for the same purpose, as `other`.
     pub(crate) fn connections_like(&self, other: &Connections) -> Arc<Connections> {
-        let runtime = other.runtime();
-        if other.is_tracking() { self.waiting_connections(runtime) } else { self.connections(runtime) }
+        self.connections_with(other.runtime(), other.is_tracking())
     }
 
-    fn connections_with(
-        &self,
-        runtime: &Handle,
-        watches: bool,
-        events: impl FnOnce() -> Vec<EventSink>,
-    ) -> Arc<Connections> {
+    fn connections_with(&self, runtime: &Handle, tracks: bool) -> Arc<Connections> {
         let mut all_connections = self.all_connections.lock();
-        if let Some(connections) = all_connections
-            .iter()
-            .find(|connections| connections.is_of(runtime) && connections.is_tracking() == watches)
+        if let Some(connections) =
+            all_connections.iter().find(|connections| connections.is_of(runtime) && connections.is_tracking() == tracks)
         {
             return Arc::clone(connections);
         }
         all_connections.retain(|connections| connections.is_alive());
+        let is_background = self.is_background(runtime);
+        // Only the background's are always driven.
+        let sinks = if is_background || tracks { self.members.len() } else { 0 };
+        let events = (0..sinks).map(|node| self.sink(node, tracks)).collect();
         let members = Arc::clone(&self.members);
         let Environment { clock, random, pool, .. } = &*self.environment;
         let (clock, random, all) = (clock.clone(), random.clone(), Arc::downgrade(&self.all_connections));
-        let connections = Arc::new(Connections::new(members, clock, random, runtime.clone(), events(), all));
+        let connections = Arc::new(Connections::new(members, clock, random, runtime.clone(), events, all));
         if let Some(logins) = &self.members.logins
-            && self.is_background(runtime)
+            && is_background
         {
             let follower: Weak<Connections> = Arc::downgrade(&connections);
             logins.follow(follower);
@@ -458,25 +438,20 @@ impl Routes {
         self.sets.lock().values().any(|named| std::ptr::eq(&raw const **named, set))
     }
 
-    /// Waits for the maps of all clusters. Returns the addresses of all servers of clusters, and of the other nodes.
+    /// Waits for the maps of all clusters. Returns the addresses of all servers that have slots, and of the other nodes.
     pub(crate) async fn all_servers(&self) -> Result<Vec<Address>, Failure> {
         for cluster in self.clusters.iter().flatten() {
             cluster.map_anew().await?;
         }
-        Ok(self.all_addresses())
-    }
-
-    /// Returns the addresses of all servers that have slots, with those of the other nodes.
-    fn all_addresses(&self) -> Vec<Address> {
-        let Some(listed) = self.listed.upgrade() else { return Vec::new() };
         let mut all = Vec::new();
+        let Some(listed) = self.listed.upgrade() else { return Ok(all) };
         for (member, cluster) in listed.members.nodes.iter().zip(&self.clusters) {
             match cluster {
                 Some(cluster) => all.extend(cluster.primaries().iter().map(|place| cluster.address_of(place))),
                 None => all.push(member.address.clone()),
             }
         }
-        all
+        Ok(all)
     }
 }
 

@@ -804,7 +804,7 @@ mod tests {
         let token = Token::fresh(&process.random);
         let pending_work = PendingWork::new(&process.shutdown);
         let account = Account {
-            environment: process.environment(),
+            environment: Arc::clone(&process.environment),
             listed: Arc::clone(&set) as _,
             set,
             keys: Keys::of(&name),
@@ -909,7 +909,8 @@ mod tests {
         let server = Server::start();
         let process = Process::current();
         let set = process.set(&Addresses::parse([server.url()]).unwrap()).unwrap();
-        let mut payer = Payer::new(Paying { set, environment: process.environment(), node: 0, is_over: false });
+        let mut payer =
+            Payer::new(Paying { set, environment: Arc::clone(&process.environment), node: 0, is_over: false });
         let connections = Arc::clone(&payer.connections);
         let sends = async |payer: &mut Payer, number: usize| {
             let connection = connections.get(0, true).await.unwrap();
