@@ -19,6 +19,7 @@ use crate::protocol::positions::Positions;
 use crate::protocol::request::{Action, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
+use crate::sys::on_drop::OnDrop;
 use crate::transport::failure::Failure;
 
 /// What is needed to learn of the count, and to take it back.
@@ -43,6 +44,14 @@ impl Count {
         }
     }
 
+    /// Has the waiter, which is in front of its queue, give up when what is returned is dropped.
+    pub(super) fn until_dropped(self) -> OnDrop<impl FnOnce()> {
+        OnDrop::new(move || {
+            self.positions.give_up();
+            self.take_back();
+        })
+    }
+
     /// Takes back what is known to be counted, if the waiter has given up.
     fn take_back(&self) {
         // Of several names, it is not known which one counts the waiter.
@@ -64,29 +73,6 @@ impl Count {
             }
             while round.next().await.is_some() {}
         });
-    }
-}
-
-/// A waiter in front of its queue, which gives up when this is dropped.
-pub(super) struct Counted(Option<Count>);
-
-impl Counted {
-    pub(super) fn new(count: Count) -> Self {
-        Self(Some(count))
-    }
-
-    /// Keeps the count: the lock is won, and whoever released it has ended the count.
-    pub(super) fn end(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        if let Some(count) = &self.0 {
-            count.positions.give_up();
-            count.take_back();
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-use crate::acquire::counted::{Count, Counted};
+use crate::acquire::counted::Count;
 use crate::acquire::wakeup::Wakeup;
 use crate::acquire::{Acquire, Step};
 use crate::error::Error;
@@ -43,7 +43,7 @@ impl Acquire {
         if mem::take(&mut self.defers) {
             wakeup.defer(&positions, self.deadline).await;
         }
-        let counted = Counted::new(Count::new(&self.context, &connections, &positions));
+        let counted = Count::new(&self.context, &connections, &positions).until_dropped();
         loop {
             if clock.now() >= self.deadline {
                 return Err(self.over_unseen());
@@ -61,7 +61,8 @@ impl Acquire {
             waiter.publish(SharedOutcome { ballots: self.last.clone(), outage: self.outage, positions: known });
             match step? {
                 Step::Won(owner) => {
-                    counted.end();
+                    // Whoever released the lock has ended the count.
+                    counted.cancel();
                     return Ok(Some(owner));
                 }
                 // What comes next is told elsewhere.

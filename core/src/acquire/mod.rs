@@ -71,6 +71,7 @@ use crate::protocol::outage::Outage;
 use crate::protocol::quorum::NodeMask;
 use crate::sys::clock::Moment;
 use crate::sys::log::log;
+use crate::sys::on_drop::OnDrop;
 use crate::transport::failure::{Failure, in_millis};
 
 /// How long a call without a timeout tries nodes that give no quorum.
@@ -469,14 +470,19 @@ impl Acquire {
         }
     }
 
-    /// Hands the call over to the background.
+    /// Hands the call over to the background. If its caller goes before it is over, the call leaves.
     async fn wait_out(mut self) -> Result<(Self, LeaseOwner), Error> {
-        let (process, pause) = (Arc::clone(&self.context.process), mem::take(&mut self.pause));
-        let (sender, receiver) = oneshot::channel();
-        let mut caller = Caller { context: self.context.clone(), departure: Departure::default(), is_served: false };
-        process.background.spawn(self.run(pause, sender, caller.departure.clone()));
+        let (context, pause) = (self.context.clone(), mem::take(&mut self.pause));
+        let ((sender, receiver), departure) = (oneshot::channel(), Departure::default());
+        context.process.background.spawn(self.run(pause, sender, departure.clone()));
+        let leaves = OnDrop::new(|| {
+            let LockContext { process, listed, spec, .. } = &context;
+            if !process.is_foreign() {
+                departure.begin(listed.waiters.leave(&spec.keys));
+            }
+        });
         let outcome = receiver.await;
-        caller.is_served = true;
+        leaves.cancel();
         let (acquire, result) = outcome.map_err(|_| Error::panicked())?;
         Ok((acquire, result?))
     }
@@ -639,22 +645,6 @@ impl Acquire {
         match ballots.failures.iter().flatten().find_map(Failure::cause) {
             Some(cause) => error.with_shared_source(cause),
             None => error,
-        }
-    }
-}
-
-/// The caller of a call that waits in the background. If it is dropped before the call is over, the call leaves.
-struct Caller {
-    context: LockContext,
-    departure: Departure,
-    is_served: bool,
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        let LockContext { process, listed, spec, .. } = &self.context;
-        if !self.is_served && !process.is_foreign() {
-            self.departure.begin(listed.waiters.leave(&spec.keys));
         }
     }
 }

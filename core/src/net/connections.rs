@@ -371,8 +371,10 @@ impl Connections {
 
     fn spawn_connecting(self: &Arc<Self>, node: usize, begun: Option<Moment>) {
         self.slots[node].begun.set(Moment::default());
-        let attempt = Connecting { connections: Arc::clone(self), node, finished: false };
-        self.spawn(async move { attempt.run(begun).await });
+        let connections = Arc::clone(self);
+        // However the task ends, the slot is left in order.
+        let unfinished = OnDrop::new(move || connections.unconnected(node, Failure::Closed));
+        self.spawn(Arc::clone(self).try_to_connect(node, begun, unfinished));
     }
 
     /// Connects once more to nodes that refused something some time ago.
@@ -675,73 +677,70 @@ async fn mend(connections: Weak<Connections>, node: usize, clock: Clock) {
     }
 }
 
-/// One try to connect. Dropping it, finished or not, leaves the slot in order.
-struct Connecting {
-    connections: Arc<Connections>,
-    node: usize,
-    finished: bool,
-}
-
-impl Connecting {
-    /// Connects, with the permission granted at `begun`, or as soon as it is granted.
-    async fn run(mut self, begun: Option<Moment>) {
-        let (connections, node) = (Arc::clone(&self.connections), self.node);
+/// Tries to connect.
+impl Connections {
+    /// Connects to `node`, with the permission granted at `begun`, or as soon as it is granted. Cancels `unfinished` at its
+    /// end.
+    async fn try_to_connect(
+        self: Arc<Self>,
+        node: usize,
+        begun: Option<Moment>,
+        unfinished: OnDrop<impl FnOnce() + Send>,
+    ) {
         let begun = match begun {
             Some(begun) => Ok(begun),
-            None => self.leave().await,
+            None => self.leave(node).await,
         };
         let result = match begun {
-            Ok(begun) => self.connect(begun).await,
+            Ok(begun) => self.connect(node, begun).await,
             Err(failure) => {
-                self.finished = true;
-                return connections.unconnected(node, failure);
+                unfinished.cancel();
+                return self.unconnected(node, failure);
             }
         };
-        self.finished = true;
+        unfinished.cancel();
         let Some((result, moves)) = result else {
-            connections.unconnected(node, Failure::Closed);
-            return connections.start_connecting(node, true);
+            self.unconnected(node, Failure::Closed);
+            return self.start_connecting(node, true);
         };
-        let health = &connections.members.health;
+        let (health, member) = (&self.members.health, &self.members.nodes[node]);
         match result {
             Ok((connection, server_info)) => {
-                let since = connections.clock.now();
+                let since = self.clock.now();
                 let remarks = health.record_info(node, &server_info, since);
-                if !connections.connected(node, connection, &server_info, moves) {
+                if !self.connected(node, connection, &server_info, moves) {
                     // What was recorded is not about the server that is in its place now.
-                    connections.members.nodes[node].endpoint.moved(connections.clock.now());
-                    connections.unconnected(node, Failure::Closed);
-                    return connections.start_connecting(node, true);
+                    member.endpoint.moved(self.clock.now());
+                    self.unconnected(node, Failure::Closed);
+                    return self.start_connecting(node, true);
                 }
                 if remarks.is_another {
-                    connections.members.nodes[node].endpoint.replaced(since);
+                    member.endpoint.replaced(since);
                 }
                 // The following calls may log, which may take long.
-                let member = &connections.members.nodes[node];
                 let is_back = member.endpoint.pace.record().ends_outage(&member.address);
-                if !health.record_reply(node, connections.clock.now()) && is_back {
+                if !health.record_reply(node, self.clock.now()) && is_back {
                     log!(NODE_ANSWERS, node = %member.address, "node can be reached again");
                 }
                 remarks.log(&member.address);
             }
             Err(failure) => {
-                connections.unconnected(node, failure.clone());
-                self.report(&failure);
+                self.unconnected(node, failure.clone());
+                self.report(node, &failure);
             }
         }
     }
 
     /// Records the failure of a connect, and reports the first one of an outage.
-    fn report(&self, failure: &Failure) {
-        let (connections, node) = (&self.connections, self.node);
-        let (health, member) = (&connections.members.health, &connections.members.nodes[node]);
+    fn report(&self, node: usize, failure: &Failure) {
+        let (health, member) = (&self.members.health, &self.members.nodes[node]);
         // Another connection may still exist, and be answered.
-        let is_alone = connections.current(node).is_none();
+        let is_alone = self.current(node).is_none();
         let is_news = match failure {
             Failure::Unconnected(..) => is_alone && health.record_silent_connect(node),
             failure if failure.is_answer() => {
-                connections.slots[node].misses.store(0, Ordering::Relaxed);
-                health.record_reply(node, connections.clock.now());
+                self.slots[node].misses.store(0, Ordering::Relaxed);
+                health.record_reply(node, self.clock.now());
                 is_alone
             }
             _ => {
@@ -758,40 +757,35 @@ impl Connecting {
     }
 
     /// Connects; see [`Slot::connect`]. Reports a failure to the pace.
-    async fn connect(&self, begun: Moment) -> Option<(Result<(Connection, ServerInfo), Failure>, u64)> {
-        let (connections, members) = (&self.connections, &self.connections.members);
-        let (member, slot) = (&members.nodes[self.node], &connections.slots[self.node]);
-        let within = (&connections.clock, members.connect_timeout);
-        let (result, moves) = slot.connect(member, connections.sink(self.node), within).await?;
+    async fn connect(
+        self: &Arc<Self>,
+        node: usize,
+        begun: Moment,
+    ) -> Option<(Result<(Connection, ServerInfo), Failure>, u64)> {
+        let member = &self.members.nodes[node];
+        let within = (&self.clock, self.members.connect_timeout);
+        let (result, moves) = self.slots[node].connect(member, self.sink(node), within).await?;
         let result = result.map_err(|failure| {
-            let (now, unit) = (connections.clock.now(), connections.random.unit());
+            let (now, unit) = (self.clock.now(), self.random.unit());
             member.endpoint.pace.failed(&member.address, begun, failure, now, unit)
         });
         Some((result, moves))
     }
 
     /// Waits for permission to connect. Fails with the reason if it is refused.
-    async fn leave(&self) -> Result<Moment, Failure> {
-        let (connections, member) = (&self.connections, &self.connections.members.nodes[self.node]);
+    async fn leave(&self, node: usize) -> Result<Moment, Failure> {
+        let member = &self.members.nodes[node];
         loop {
             let mut changed = pin!(member.endpoint.pace.changed());
             changed.as_mut().enable();
-            let now = connections.clock.now();
-            let urgent = connections.slots[self.node].urgent.load(Ordering::Relaxed);
+            let now = self.clock.now();
+            let urgent = self.slots[node].urgent.load(Ordering::Relaxed);
             let until = match member.ask(now, urgent) {
                 Leave::Granted => return Ok(now),
                 Leave::Refused(failure) => return Err(failure),
                 Leave::Waits(until) => until,
             };
-            connections.clock.timeout_at(until, changed).await;
-        }
-    }
-}
-
-impl Drop for Connecting {
-    fn drop(&mut self) {
-        if !self.finished {
-            self.connections.unconnected(self.node, Failure::Closed);
+            self.clock.timeout_at(until, changed).await;
         }
     }
 }

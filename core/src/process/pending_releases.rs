@@ -60,6 +60,7 @@ use crate::sys::clock::Moment;
 use crate::sys::future::idle_waker;
 use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
+use crate::sys::on_drop::OnDrop;
 use crate::texts::opaque;
 use crate::transport::failure::Failure;
 
@@ -261,8 +262,13 @@ impl PendingRelease {
         let Entered { is_first, is_new, dropped, .. } = entered;
         drop(dropped);
         if is_first {
-            let paying = Paying { set, environment: Arc::clone(&environment), node, is_over: false };
-            environment.background.spawn(async move { Payer::new(paying).run().await });
+            let (payers, own) = (Arc::clone(&set), Arc::clone(&environment));
+            // Without its payer, nobody sends what is pending.
+            let unpaid = OnDrop::new(move || payers.pending_releases().ledgers[node].give_up());
+            environment.background.spawn(async move {
+                Payer::new(set, own, node).run().await;
+                unpaid.cancel();
+            });
         } else if is_new {
             set.pending_releases().ledgers[node].added.notify_one();
         }
@@ -461,28 +467,6 @@ impl Ledger {
     }
 }
 
-/// The role of a node's one payer.
-struct Paying {
-    set: Arc<dyn Creditors>,
-    environment: Arc<Environment>,
-    node: usize,
-    is_over: bool,
-}
-
-impl Paying {
-    fn ledger(&self) -> &Ledger {
-        &self.set.pending_releases().ledgers[self.node]
-    }
-}
-
-impl Drop for Paying {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.ledger().give_up();
-        }
-    }
-}
-
 /// A release that was sent.
 struct Sent {
     pending: PendingRelease,
@@ -506,7 +490,9 @@ enum Event {
 type Opening = Pin<Box<dyn Future<Output = Result<Connection, Failure>> + Send>>;
 
 struct Payer {
-    paying: Paying,
+    set: Arc<dyn Creditors>,
+    environment: Arc<Environment>,
+    node: usize,
     connections: Arc<Connections>,
     sent: VecDeque<Sent>,
     /// How many, from the front, were polled and so have their positions.
@@ -525,10 +511,12 @@ struct Payer {
 }
 
 impl Payer {
-    fn new(paying: Paying) -> Self {
-        let connections = paying.set.connections(&Handle::current());
+    fn new(set: Arc<dyn Creditors>, environment: Arc<Environment>, node: usize) -> Self {
+        let connections = set.connections(&Handle::current());
         Self {
-            paying,
+            set,
+            environment,
+            node,
             connections,
             sent: VecDeque::new(),
             queued: 0,
@@ -541,12 +529,15 @@ impl Payer {
         }
     }
 
+    fn ledger(&self) -> &Ledger {
+        &self.set.pending_releases().ledgers[self.node]
+    }
+
     /// Sends until no release is pending.
     async fn run(mut self) {
         loop {
             let Some(until) = self.send() else {
-                if self.paying.ledger().end() {
-                    self.paying.is_over = true;
+                if self.ledger().end() {
                     return;
                 }
                 continue;
@@ -562,16 +553,16 @@ impl Payer {
 
     fn window(&self) -> usize {
         let is_whole = self.window == WINDOW;
-        if is_whole && self.paying.environment.shutdown.has_started() { WINDOW_AT_END } else { self.window }
+        if is_whole && self.environment.shutdown.has_started() { WINDOW_AT_END } else { self.window }
     }
 
     /// Leaves the releases to the sets that have their keys now: where the set is abandoned, and where the server does not
     /// answer, because one that does says where a key has moved. They stay here while a slot does not have a primary.
     fn hand_on(&self) {
-        if !self.paying.set.is_routed() {
+        if !self.set.is_routed() {
             return;
         }
-        for (mut pending, set) in self.paying.ledger().take_moved(&*self.paying.set) {
+        for (mut pending, set) in self.ledger().take_moved(&*self.set) {
             pending.account = Arc::new(Account { set, ..(*pending.account).clone() });
             pending.count = pending.account.count(pending.node);
             pending.enqueue();
@@ -580,25 +571,25 @@ impl Payer {
 
     /// Sends as many releases as allowed. Returns until when to wait, `None` if there is nothing to wait for.
     fn send(&mut self) -> Option<Moment> {
-        if self.paying.set.is_abandoned() {
+        if self.set.is_abandoned() {
             self.hand_on();
         }
         let now = self.connections.clock.now();
-        let is_resting = !self.paying.ledger().was_added() && now < self.rest;
-        let mut due = self.paying.ledger().due(now);
+        let is_resting = !self.ledger().was_added() && now < self.rest;
+        let mut due = self.ledger().due(now);
         while !is_resting && self.opening.is_none() && self.sent.len() < self.window() {
             if due.is_none_or(|due| due > now) {
                 break;
             }
-            let Some(connection) = self.connections.current(self.paying.node) else {
-                let (connections, node) = (Arc::clone(&self.connections), self.paying.node);
+            let Some(connection) = self.connections.current(self.node) else {
+                let (connections, node) = (Arc::clone(&self.connections), self.node);
                 self.opening = Some(Box::pin(async move { connections.get(node, false).await }));
                 break;
             };
-            if let Some(pending) = self.paying.ledger().take(now) {
+            if let Some(pending) = self.ledger().take(now) {
                 self.send_one(pending, connection, now);
             }
-            due = self.paying.ledger().due(now);
+            due = self.ledger().due(now);
         }
         if self.sent.is_empty() && self.opening.is_none() {
             return due.map(|due| if is_resting { due.max(self.rest) } else { due });
@@ -614,7 +605,7 @@ impl Payer {
             return;
         }
         let (connections, node, request, over) =
-            (Arc::clone(&self.connections), self.paying.node, pending.account.release(), connection.clone());
+            (Arc::clone(&self.connections), self.node, pending.account.release(), connection.clone());
         // This task polls, and so queues, it before anything else.
         let answer: Releasing = Box::pin(async move {
             let _watched = connections.track_request(node);
@@ -639,8 +630,8 @@ impl Payer {
     async fn next(&mut self, until: Moment) -> Event {
         let clock = self.connections.clock.clone();
         let mut timer = pin!(clock.sleep_until(until));
-        let set = Arc::clone(&self.paying.set);
-        let mut added = pin!(set.pending_releases().ledgers[self.paying.node].added.notified());
+        let set = Arc::clone(&self.set);
+        let mut added = pin!(set.pending_releases().ledgers[self.node].added.notified());
         poll_fn(|cx| {
             let answers = self.poll_sent(false, cx);
             if !answers.is_empty() {
@@ -679,7 +670,7 @@ impl Payer {
 
     /// Records answers.
     fn answered(&mut self, answers: Vec<Answered>) {
-        let (now, node) = (self.connections.clock.now(), self.paying.node);
+        let (now, node) = (self.connections.clock.now(), self.node);
         let (mut is_served, mut unheard) = (false, Vec::new());
         for (pending, connection, answer) in answers {
             pending.account.tell_waiters(&answer);
@@ -705,7 +696,7 @@ impl Payer {
                 }
             }
         }
-        self.paying.ledger().put_back(unheard);
+        self.ledger().put_back(unheard);
         if is_served {
             self.connections.record_reply(node);
             (self.rests, self.rest) = (0, Moment::default());
@@ -731,13 +722,13 @@ impl Payer {
     fn again(&self, mut pending: PendingRelease, now: Moment) {
         // Thousands that are most likely executed already should not keep the node busy.
         let pause = backoff::release_retry(pending.attempt, pending.account.ttl)
-            .max(backoff::renewal_spread(self.paying.ledger().postponed()));
+            .max(backoff::renewal_spread(self.ledger().postponed()));
         let at = now.after(pause);
         pending.attempt += 1;
         if pending.attempt >= LISTENED_TRIES {
             pending.behind = None;
         }
-        self.paying.ledger().postpone(pending, at);
+        self.ledger().postpone(pending, at);
     }
 
     /// Rests for a while, unless a release becomes pending, and then sends little.
@@ -746,7 +737,7 @@ impl Payer {
         if self.rest <= now {
             self.rest = now.after(backoff::release_retry(self.rests, Duration::ZERO));
             self.rests = self.rests.saturating_add(1);
-            self.paying.ledger().sweep(now);
+            self.ledger().sweep(now);
             self.hand_on();
         }
         self.window = 1;
@@ -770,10 +761,10 @@ impl Payer {
         let (unheard, others): (VecDeque<_>, _) =
             mem::take(&mut self.sent).into_iter().partition(|sent| sent.connection.same(&silent));
         (self.sent, self.queued) = (others, 0);
-        self.paying.ledger().put_back(unheard.into_iter().map(|sent| sent.pending).collect());
+        self.ledger().put_back(unheard.into_iter().map(|sent| sent.pending).collect());
         // A connection that was replaced says nothing about the node.
-        if self.connections.is_current(self.paying.node, &silent) {
-            self.connections.record_timeout(self.paying.node);
+        if self.connections.is_current(self.node, &silent) {
+            self.connections.record_timeout(self.node);
             self.rest();
         }
     }
@@ -909,8 +900,7 @@ mod tests {
         let server = Server::start();
         let process = Process::current();
         let set = process.set(&Addresses::parse([server.url()]).unwrap()).unwrap();
-        let mut payer =
-            Payer::new(Paying { set, environment: Arc::clone(&process.environment), node: 0, is_over: false });
+        let mut payer = Payer::new(set, Arc::clone(&process.environment), 0);
         let connections = Arc::clone(&payer.connections);
         let sends = async |payer: &mut Payer, number: usize| {
             let connection = connections.get(0, true).await.unwrap();
@@ -928,7 +918,8 @@ mod tests {
         payer.answered(vec![(pending(2), other, Ok(Reply::Absent))]);
         assert_eq!(payer.silent_at(), silent_at);
         payer.look().await;
-        assert_eq!(taken(payer.paying.ledger(), connections.clock.now()), [0], "it is sent over the other connection");
+        assert_eq!(taken(payer.ledger(), connections.clock.now()), [0], "it is sent over the other connection");
         assert_eq!((payer.sent.len(), payer.window), (1, WINDOW), "the node itself is not silent");
+        payer.ledger().give_up();
     }
 }

@@ -8,6 +8,11 @@ impl<F: FnOnce()> OnDrop<F> {
     pub(crate) const fn new(end: F) -> Self {
         Self(Some(end))
     }
+
+    /// Does not call it.
+    pub(crate) fn cancel(mut self) {
+        self.0 = None;
+    }
 }
 
 impl<F: FnOnce()> Drop for OnDrop<F> {
