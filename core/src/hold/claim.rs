@@ -329,7 +329,7 @@ impl Inner {
     /// Returns the way over `connection` to `node` if it is driven during a call on `connections`: by that call, or by a
     /// runtime driven between calls too.
     fn driven(&self, connections: &Connections, node: usize, connection: Connection) -> Option<Via> {
-        let is_driven = |other: &Arc<Connections>| !self.process.pool.has_made(other.runtime().id());
+        let is_driven = |other: &Arc<Connections>| !self.process.pool.has_made(other.runtime.id());
         connections.via_current(node, &connection).or_else(|| {
             let over = self.listed.of_key(&self.keys.lock).connections_over(node, &connection).filter(is_driven);
             over.map(|_| Via::unwatched(connection))

@@ -153,7 +153,7 @@ pub(crate) struct Connections {
     pub(crate) members: Arc<Members>,
     pub(crate) clock: Clock,
     random: Random,
-    runtime: Handle,
+    pub(crate) runtime: Handle,
     slots: Vec<Slot>,
     /// The deadlines of the rounds on these connections.
     pub(crate) deadlines: Arc<Deadlines>,
@@ -190,10 +190,6 @@ impl Connections {
         let deadlines = Arc::new(Deadlines::new(runtime.clone()));
         let (changed, again) = (Notify::new(), SharedMoment::new(Moment::NEVER));
         Self { members, clock, random, runtime, slots, deadlines, events, changed, again, lifeline }
-    }
-
-    pub(crate) fn runtime(&self) -> &Handle {
-        &self.runtime
     }
 
     /// Has the map of `node`'s cluster asked for again, because something is wrong with it.

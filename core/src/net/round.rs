@@ -42,7 +42,6 @@ pub(crate) struct Round {
     started: Moment,
     node_timeout: Duration,
     limit: Moment,
-    deadline: Moment,
     timer: Deadline,
     parts: Vec<Part>,
     /// Whether every vote may decide the caller's result, so that failed nodes are reconnected sooner.
@@ -108,7 +107,6 @@ impl Round {
             started,
             node_timeout,
             limit,
-            deadline,
             timer: Deadline::new(&connections.deadlines, &connections.clock, deadline),
             parts,
             urgent: false,
@@ -130,16 +128,15 @@ impl Round {
     /// Gives the nodes no time after `limit`, at which the caller has been promised an end.
     pub(crate) fn until(mut self, limit: Moment) -> Self {
         self.limit = self.limit.min(limit);
-        if self.limit < self.deadline {
-            self.deadline = self.limit;
-            self.timer.reset(self.deadline);
+        if self.limit < self.timer.at {
+            self.timer.reset(self.limit);
         }
         self
     }
 
     /// Gives no node more than `node_timeout`, not even one that has forgotten the script.
     pub(crate) fn strict(mut self) -> Self {
-        self.limit = self.deadline;
+        self.limit = self.timer.at;
         self
     }
 
@@ -156,29 +153,24 @@ impl Round {
     pub(crate) fn restart_deadline(&mut self) {
         self.started = self.connections.clock.now();
         self.counted = false;
-        self.deadline = self.started.after(self.node_timeout).min(self.limit);
-        self.timer.reset(self.deadline);
+        self.timer.reset(self.started.after(self.node_timeout).min(self.limit));
     }
 
     /// Whether the caller's limit leaves the nodes less than `node_timeout`. Silence until then says nothing about
     /// them.
     pub(crate) fn is_cut(&self) -> bool {
-        self.deadline < self.started.after(self.node_timeout)
+        self.timer.at < self.started.after(self.node_timeout)
     }
 
     /// Returns why `node` has not answered in the time that it had, for people to read.
     pub(crate) fn silence(&self, node: usize) -> Failure {
-        let given = || Failure::Silent(in_millis(self.deadline.since(self.started)));
+        let given = || Failure::Silent(in_millis(self.timer.at.since(self.started)));
         self.connections.why_unconnected(node).unwrap_or_else(given)
     }
 
     /// Whether no answer is pending.
     pub(crate) fn is_idle(&self) -> bool {
         self.arrived.is_empty() && self.parts.iter().all(|part| part.asking.is_none())
-    }
-
-    fn is_pending(&self, node: usize) -> bool {
-        self.parts[node].asking.is_some()
     }
 
     /// Returns how `node`'s request was sent.
@@ -332,8 +324,7 @@ impl Round {
     }
 
     fn extend_deadline(&mut self, until: Moment) {
-        self.deadline = self.deadline.max(until.min(self.limit));
-        self.timer.reset(self.deadline);
+        self.timer.reset(self.timer.at.max(until.min(self.limit)));
     }
 
     /// Returns the next answer; `None` as [`next`](Self::next) does.
@@ -388,11 +379,8 @@ impl Round {
 
     fn time_up(&mut self) {
         if !self.is_cut() && !std::mem::replace(&mut self.counted, true) {
-            for node in 0..self.parts.len() {
-                if self.is_pending(node) {
-                    self.connections.record_timeout(node);
-                }
-            }
+            let pending = self.parts.iter().enumerate().filter(|(_, part)| part.asking.is_some());
+            pending.for_each(|(node, _)| self.connections.record_timeout(node));
         }
     }
 
@@ -420,8 +408,7 @@ impl Round {
     /// Closes the round after the verdict and removes its deadline, because every answer still matters.
     pub(crate) fn wait_for_all(&mut self) {
         self.close();
-        self.deadline = Moment::NEVER;
-        self.timer.reset(self.deadline);
+        self.timer.reset(Moment::NEVER);
     }
 
     /// Closes the round after the verdict and reads stragglers in a task on the same runtime for the rest of
@@ -438,8 +425,7 @@ impl Round {
         if self.is_idle() {
             return unsent;
         }
-        self.deadline = self.started.after(self.node_timeout);
-        self.timer.reset(self.deadline);
+        self.timer.reset(self.started.after(self.node_timeout));
         let connections = Arc::clone(&self.connections);
         connections.spawn_near(async move {
             while let Some((node, answer)) = self.next().await {

@@ -92,7 +92,8 @@ impl Deadlines {
 pub(crate) struct Deadline {
     deadlines: Arc<Deadlines>,
     clock: Clock,
-    at: Moment,
+    /// Moved by [`reset`](Self::reset) only.
+    pub(super) at: Moment,
     id: Option<u64>,
 }
 

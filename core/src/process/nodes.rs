@@ -229,7 +229,7 @@ impl NodeSet {
 
     /// Returns the connections on the same runtime, and for the same purpose, as `other`.
     pub(crate) fn connections_like(&self, other: &Connections) -> Arc<Connections> {
-        self.connections_with(other.runtime(), other.is_tracking())
+        self.connections_with(&other.runtime, other.is_tracking())
     }
 
     fn connections_with(&self, runtime: &Handle, tracks: bool) -> Arc<Connections> {
@@ -347,8 +347,8 @@ impl Drop for NodeSet {
         let all_connections = mem::take(&mut *self.all_connections.lock());
         let undriven: Vec<(_, runtimes::WeakConnections)> = all_connections
             .iter()
-            .filter(|connections| pool.has_made(connections.runtime().id()))
-            .map(|connections| (connections.runtime().id(), Arc::downgrade(connections) as runtimes::WeakConnections))
+            .filter(|connections| pool.has_made(connections.runtime.id()))
+            .map(|connections| (connections.runtime.id(), Arc::downgrade(connections) as runtimes::WeakConnections))
             .collect();
         drop(all_connections);
         if !undriven.is_empty() {
