@@ -44,7 +44,7 @@ use crate::bindings::lock_object::{CurrentLease, Extension, LockObject, Reservat
 use crate::error::{Error, ErrorKind};
 use crate::hold;
 use crate::hold::detach::detach;
-use crate::hold::lease::{LossCallback, OnLoss};
+use crate::hold::lease::OnLoss;
 use crate::hold::owner::LeaseOwner;
 use crate::process::Process;
 use crate::process::shutdown::{OnShutdown, PendingWork};
@@ -315,7 +315,7 @@ impl Queue {
         let Ok(pid) = self.current_pid() else { return 0 };
         let id = self.0.add_call(Call::LossSubscription(None));
         let subscription = LossSubscription { shared: Arc::downgrade(&self.0), id };
-        object.on_lost(pid, LossCallback::new(subscription));
+        object.on_lost(pid, Arc::new(subscription));
         id
     }
 
@@ -656,6 +656,7 @@ impl Drop for Report {
 }
 
 /// Reports the losses of one object to the queue, and its drop.
+#[derive(Debug)]
 struct LossSubscription {
     shared: Weak<QueueState>,
     id: u64,

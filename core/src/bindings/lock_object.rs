@@ -32,7 +32,7 @@ use crate::bindings::calls::{Call, Taken};
 use crate::error::{Error, ErrorKind, LostReason, Waited};
 use crate::hold;
 use crate::hold::detach::{Detaching, detach};
-use crate::hold::lease::{Lease, LossCallback};
+use crate::hold::lease::{Lease, OnLoss};
 use crate::hold::owner::LeaseOwner;
 use crate::options::{self, Protocol};
 use crate::process::context::{LockContext, Spec};
@@ -82,7 +82,7 @@ struct ProcessLocal {
 struct State {
     phase: Phase,
     /// The callbacks for the loss of each lease.
-    listeners: Vec<LossCallback>,
+    listeners: Vec<Arc<dyn OnLoss>>,
     /// How the last acquire waited, if it failed.
     failed: Option<Waited>,
 }
@@ -602,12 +602,12 @@ impl LockObject {
 
     /// Calls `listener` at the loss of each lease from now on, once for each. Also calls it for the current lease if
     /// that is lost already. A lease is current until it is released or another acquire begins.
-    pub(crate) fn on_lost(&self, pid: Pid, listener: LossCallback) {
+    pub(crate) fn on_lost(&self, pid: Pid, listener: Arc<dyn OnLoss>) {
         // Asks outside the mutex, because a listener locks a mutex of its own.
         let mut ended = self.local(pid).state.lock().listeners.clone();
-        ended.retain(LossCallback::is_over);
+        ended.retain(|listener| listener.is_over());
         let mut state = self.local(pid).state.lock();
-        state.listeners.retain(|listener| !ended.iter().any(|ended| ended.same(listener)));
+        state.listeners.retain(|listener| !ended.iter().any(|ended| Arc::ptr_eq(ended, listener)));
         state.listeners.push(listener.clone());
         let lease = match &state.phase {
             Phase::Held(current) => Some(Arc::clone(current.owner.lease())),

@@ -23,6 +23,7 @@
 //! waiting futures and callbacks are notified. The loss is logged last, and the span of the hold closed,
 //! because a subscriber is the program's code and may block.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -49,7 +50,6 @@ use crate::protocol::request::{Action, Request};
 use crate::sys::clock::Moment;
 use crate::sys::future::notified_until;
 use crate::sys::on_drop::OnDrop;
-use crate::texts::opaque;
 
 /// The shortest ttl with which a key is put back on a node.
 const LEAST_LEFT: Duration = Duration::from_millis(1);
@@ -110,7 +110,7 @@ struct State {
     /// This lock's entry in the schedule.
     due: Option<(Moment, u64)>,
     /// The callbacks for a loss, beside the futures that await it.
-    listeners: Vec<LossCallback>,
+    listeners: Vec<Arc<dyn OnLoss>>,
     /// The nodes where the lock is being restored.
     restoring: NodeMask,
     /// Whether the lock has reached its user.
@@ -121,32 +121,13 @@ struct State {
     deferred: Weak<Mutex<Option<Ownership>>>,
 }
 
-/// A callback for a loss, called once with the error on the thread that notices it. Dropped uncalled on a release.
-#[derive(Clone)]
-pub(crate) struct LossCallback(Arc<dyn OnLoss>);
-
-/// A callback's action. It must neither block nor panic.
-pub(crate) trait OnLoss: Send + Sync {
+/// A callback for a loss, called once with the error on the thread that notices it. Dropped uncalled on a release. It must
+/// neither block nor panic.
+pub(crate) trait OnLoss: fmt::Debug + Send + Sync {
     /// Receives the loss.
     fn heard(&self, error: Error);
     /// Returns whether this callback has ended and need not be called.
     fn is_over(&self) -> bool;
-}
-
-impl LossCallback {
-    pub(crate) fn new(hear: impl OnLoss + 'static) -> Self {
-        Self(Arc::new(hear))
-    }
-
-    /// Returns whether it has ended.
-    pub(crate) fn is_over(&self) -> bool {
-        self.0.is_over()
-    }
-
-    /// Returns whether both are the same.
-    pub(crate) fn same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
 }
 
 /// The ttl that an extension asks for.
@@ -178,8 +159,6 @@ pub(crate) struct Extending {
     /// The larger fence that the nodes are to remember.
     floor: Option<u64>,
 }
-
-opaque!(LossCallback);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Phase {
@@ -400,7 +379,7 @@ impl Lease {
             ownership => drop(ownership),
         }
         self.lost.notify_waiters();
-        for LossCallback(listener) in listeners {
+        for listener in listeners {
             listener.heard(self.lost_error(loss.clone()));
         }
         unlogged
@@ -413,7 +392,7 @@ impl Lease {
     }
 
     /// Calls `listener` once when this lock is lost, at once if it is lost already. A release does not call it.
-    pub(crate) fn on_lost(&self, listener: LossCallback) {
+    pub(crate) fn on_lost(&self, listener: Arc<dyn OnLoss>) {
         let mut state = self.state();
         let loss = match &state.phase {
             Phase::Held => {
@@ -424,7 +403,7 @@ impl Lease {
             Phase::Lost(loss) => loss.clone(),
         };
         drop(state);
-        listener.0.heard(self.lost_error(loss));
+        listener.heard(self.lost_error(loss));
     }
 
     /// Whether the lock is held, or was until the program came to its end, in which nobody campaigns again.
