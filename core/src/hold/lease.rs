@@ -179,6 +179,16 @@ pub(crate) enum ReleaseBegun {
     Already,
 }
 
+impl State {
+    /// Returns the right to the keys of a held lock, in the protocol with fences.
+    fn claim(&self) -> Option<&Claim> {
+        match &self.ownership {
+            Some(Ownership::Fenced(claim)) => Some(claim),
+            _ => None,
+        }
+    }
+}
+
 impl Ends for Lease {
     fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.ended())
@@ -502,10 +512,7 @@ impl Lease {
 
     /// Returns the nodes that may still execute an acquire or a restore of the lock, which they have not answered.
     pub(crate) fn open_creates(&self) -> NodeMask {
-        match &self.state().ownership {
-            Some(Ownership::Fenced(claim)) => claim.footprint().unanswered(),
-            _ => NodeMask::default(),
-        }
+        self.state().claim().map_or(NodeMask::NONE, |claim| claim.footprint().unanswered())
     }
 
     /// Waits until nothing is asked of the nodes any more about a lock that is not held. Cancel safe.
@@ -530,7 +537,7 @@ impl Lease {
             Target::Once(ttl) => (false, ttl),
         };
         let kept = ttl.max(self.least_left());
-        let Some(Ownership::Fenced(claim)) = &state.ownership else { return None };
+        let claim = state.claim()?;
         claim.raise_ttl(kept);
         let highest = claim.footprint().highest();
         let fence = state.level;
@@ -544,13 +551,12 @@ impl Lease {
     /// Returns whether a node remembers more than the lock counts as, or than an extension has tried to make it count as.
     fn is_behind(&self) -> bool {
         let state = self.state();
-        let Some(Ownership::Fenced(claim)) = &state.ownership else { return false };
-        claim.footprint().highest() > state.level.max(state.floor)
+        state.claim().is_some_and(|claim| claim.footprint().highest() > state.level.max(state.floor))
     }
 
     /// Records that a node has the lock by a grant of this fence, or has no lock and remembers it, above the level.
     pub(crate) fn found_ahead(self: &Arc<Self>, fence: u64) {
-        if let Some(Ownership::Fenced(claim)) = &self.state().ownership {
+        if let Some(claim) = self.state().claim() {
             claim.footprint().remembered(fence);
         }
         self.catch_up();
@@ -565,7 +571,7 @@ impl Lease {
 
     /// Whether nodes may have the key of a former token, in place of which the lock was attached.
     pub(crate) fn has_former(&self) -> bool {
-        matches!(&self.state().ownership, Some(Ownership::Fenced(claim)) if claim.former().is_some())
+        self.state().claim().is_some_and(|claim| claim.former().is_some())
     }
 
     /// Queues a request that puts the lock back on a node while the others keep it, in place of the key of the former
@@ -577,7 +583,7 @@ impl Lease {
         queue: impl FnOnce(Request, &Arc<Footprint>, Duration) -> T,
     ) -> Option<T> {
         let state = self.state();
-        let Some(Ownership::Fenced(claim)) = &state.ownership else { return None };
+        let claim = state.claim()?;
         let left = state.kept_until.since(self.now());
         if left < LEAST_LEFT {
             return None;
@@ -643,8 +649,7 @@ impl Lease {
     /// find out: its footprint there is empty, or the lock is not renewed and the node may have forgotten it.
     pub(crate) fn may_lack(&self, node: usize) -> bool {
         let state = self.state();
-        let Some(Ownership::Fenced(claim)) = &state.ownership else { return false };
-        !self.is_renewed(&state) || claim.footprint().has_nothing(node)
+        state.claim().is_some_and(|claim| !self.is_renewed(&state) || claim.footprint().has_nothing(node))
     }
 
     /// Returns at least twice `ttl`, so that no fence expires while its lock may be held.
