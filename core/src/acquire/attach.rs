@@ -59,7 +59,7 @@ impl Acquire {
     async fn attach_later(&mut self, connections: &Arc<Connections>, ballots: &KeyBallots) -> Result<Step, Error> {
         let now = connections.clock.now();
         let is_endless = self.context.spec.settings.timeout.is_none();
-        let is_over = now >= self.deadline || is_endless && now.since(self.meter.began()) >= UNAVAILABLE_AFTER;
+        let is_over = now >= self.deadline || is_endless && now.since(self.meter.began) >= UNAVAILABLE_AFTER;
         let error = if ballots.is_forbidden() {
             let message = "a quorum of nodes refuses these credentials or rights; check user, password and ACL";
             Some(Error::new(ErrorKind::Forbidden, message))

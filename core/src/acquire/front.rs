@@ -95,6 +95,6 @@ impl Acquire {
             Names::Shared(_) => Sought::Shared,
         };
         let former = waiter.latest().positions.filter(|former| sought == Sought::Shared && former.nodes() == nodes);
-        former.map_or_else(|| Positions::new(nodes, sought), |former| Positions::behind(&former, self.meter.began()))
+        former.map_or_else(|| Positions::new(nodes, sought), |former| Positions::behind(&former, self.meter.began))
     }
 }

@@ -17,10 +17,12 @@ use crate::sys::log::{OpenSpan, span};
 #[derive(Debug)]
 pub(crate) struct Meter {
     process: Arc<Process>,
-    began: Moment,
+    /// When the call began.
+    pub(super) began: Moment,
     /// Where the lock is counted, if by its name.
     named: Option<Arc<Counts>>,
-    trace: OpenSpan,
+    /// The span of the call.
+    pub(super) trace: OpenSpan,
     end: AcquireEnd,
     waited: Waited,
     /// Whether it is one of those that wait now.
@@ -47,16 +49,6 @@ impl Meter {
             waited: Waited::default(),
             is_waiting: false,
         }
-    }
-
-    /// Returns when the call began.
-    pub(crate) fn began(&self) -> Moment {
-        self.began
-    }
-
-    /// Returns the span of the call.
-    pub(crate) fn trace(&self) -> &OpenSpan {
-        &self.trace
     }
 
     fn counts(&self) -> &Counts {

@@ -200,7 +200,7 @@ impl Acquire {
             context,
             deadline,
             limit,
-            state: AttemptState { end: limit, trace: meter.trace().clone(), ..AttemptState::default() },
+            state: AttemptState { end: limit, trace: meter.trace.clone(), ..AttemptState::default() },
             attempts: 0,
             splits: 0,
             pause: Duration::ZERO,
@@ -419,7 +419,7 @@ impl Acquire {
             self.wait_for_quarantine(now, now.after(left), &ballots);
         } else {
             self.outage.lasts(now);
-            let lasts = self.outage.known_since(self.meter.began()).lasts(now);
+            let lasts = self.outage.known_since(self.meter.began).lasts(now);
             let endless = self.context.spec.settings.timeout.is_none();
             if endless && lasts >= UNAVAILABLE_AFTER {
                 return Err(self.unavailable(&ballots));
@@ -495,7 +495,7 @@ impl Acquire {
         departure: Departure,
     ) {
         let _departure = departure;
-        let (context, began) = (self.context.clone(), self.meter.began());
+        let (context, began) = (self.context.clone(), self.meter.began);
         let mut result = tokio::select! {
             biased;
             () = sender.closed() => return,

@@ -33,23 +33,20 @@ use crate::sys::clock::Moment;
 use crate::texts::opaque;
 
 /// A lock that is detached, whose text has not reached its user yet. Dropping it releases the lock.
-#[derive(Debug)]
 pub struct Detaching {
     claim: Claim,
-    text: Hidden,
+    text: String,
 }
 
-/// A text that is not shown.
-struct Hidden(String);
-
-opaque!(Hidden);
+// The text is a credential.
+opaque!(Detaching);
 
 impl Detaching {
     /// Returns the text, with which the lock is its user's.
     #[must_use]
     pub fn into_text(self) -> String {
         self.claim.hand_over();
-        self.text.0
+        self.text
     }
 }
 
@@ -82,7 +79,7 @@ async fn detach_here(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detachi
     if is_shared && !unanswered.is_empty() {
         return Err(refused(&lease, unanswered, "was released"));
     }
-    Ok(Detaching { claim, text: Hidden(detached.to_text()) })
+    Ok(Detaching { claim, text: detached.to_text() })
 }
 
 /// Asks the nodes that have not answered an acquire for an extension, behind it: who answers that has executed both.
