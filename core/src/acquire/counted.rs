@@ -12,7 +12,6 @@
 use std::sync::Arc;
 
 use crate::net::connections::Connections;
-use crate::net::footprint::Footprint;
 use crate::net::round::Round;
 use crate::process::context::LockContext;
 use crate::protocol::positions::Positions;
@@ -63,9 +62,9 @@ impl Count {
             return;
         }
         let Self { context, connections, .. } = self.clone();
-        let (process, footprint) = (Arc::clone(&context.process), Arc::new(Footprint::new(connections.members.len())));
+        let process = Arc::clone(&context.process);
         process.background.spawn(async move {
-            let mut round = Round::new(&connections, &footprint, context.spec.settings.node_timeout, Moment::NEVER);
+            let mut round = Round::untraced(&connections, context.spec.settings.node_timeout, Moment::NEVER);
             let token = Token::fresh(&context.process.random);
             for node in nodes.nodes() {
                 let keys = Arc::clone(&context.spec.keys);

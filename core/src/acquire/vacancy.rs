@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use crate::acquire::wakeup::Wakeup;
 use crate::net::connections::Connections;
-use crate::net::footprint::Footprint;
 use crate::net::round::Round;
 use crate::process::context::LockContext;
 use crate::protocol::backoff;
@@ -227,8 +226,7 @@ async fn ask(
 ) {
     let nodes = connections.members.len();
     connections.connect_quorum(connections.connect_limit().min(limit)).await;
-    let footprint = Arc::new(Footprint::new(nodes));
-    let mut round = Round::new(connections, &footprint, context.spec.settings.node_timeout, limit);
+    let mut round = Round::untraced(connections, context.spec.settings.node_timeout, limit);
     let mut waiting = NodeMask::NONE;
     for node in (0..nodes).filter(|node| !round.leaves_out(*node)).collect::<Vec<_>>() {
         round.ask(node, request(node), None);

@@ -36,7 +36,6 @@ use tokio::sync::Mutex;
 use crate::acquire::counted::{Asking, Count};
 use crate::net::ballots::Ballots;
 use crate::net::connections::Connections;
-use crate::net::footprint::Footprint;
 use crate::net::round::Round;
 use crate::net::tracking::{KeyWatch, Look, Versions};
 use crate::process::context::LockContext;
@@ -317,10 +316,7 @@ impl Wakeup {
         positions: Option<&Arc<Positions>>,
         limit: Moment,
     ) -> Option<Duration> {
-        let nodes = self.connections.members.len();
-        let node_timeout = self.context.spec.settings.node_timeout;
-        let footprint = Arc::new(Footprint::new(nodes));
-        let round = Round::new(&self.connections, &footprint, node_timeout, limit);
+        let round = Round::untraced(&self.connections, self.context.spec.settings.node_timeout, limit);
         let count = positions.map(|positions| Count::new(&self.context, &self.connections, positions));
         let mut asking = Asking::new(round, count);
         let token = Token::fresh(&self.context.process.random);

@@ -14,7 +14,6 @@ use tokio::runtime::Handle;
 
 use crate::error::{AnswerKind, Error, ErrorKind, NodeAnswer};
 use crate::net::connections::Connections;
-use crate::net::footprint::Footprint;
 use crate::net::round::Round;
 use crate::process::context::{Following, LockContext};
 use crate::protocol::quorum::{self, Ballot, LockState, Owner};
@@ -308,8 +307,7 @@ async fn ask_on(
     let limit = connections.connect_limit();
     connections.connect_quorum(end.map_or(limit, |end| limit.min(end))).await;
     let node_timeout = context.spec.settings.node_timeout;
-    let footprint = Arc::new(Footprint::new(nodes));
-    let round = Round::new(connections, &footprint, node_timeout, limit.after(node_timeout));
+    let round = Round::untraced(connections, node_timeout, limit.after(node_timeout));
     let mut round = if let Some(end) = end { round.until(end) } else { round };
     let token = Token::fresh(&context.process.random);
     for node in 0..nodes {

@@ -33,7 +33,6 @@ use crate::error::{AnswerKind, Error, ErrorKind, LostReason, NodeAnswer};
 use crate::hold::outcome::{Loss, Outcome, Won};
 use crate::net::ballots::{self, Ballots, NoQuorum, precheck};
 use crate::net::connections::{Connections, Via};
-use crate::net::footprint::Footprint;
 use crate::net::round::Round;
 use crate::node::Connection;
 use crate::process::context::LockContext;
@@ -85,7 +84,7 @@ async fn ask(
         return;
     }
     let _pending_work = PendingWork::new(&context.process.shutdown);
-    let mut round = Round::new(&connections, &Arc::new(Footprint::new(1)), settings.node_timeout, limit);
+    let mut round = Round::untraced(&connections, settings.node_timeout, limit);
     let start = round.started();
     round.ask(NODE, request(&context, Action::SetnxAcquire { ttl: settings.ttl }), None);
     let mut caller = Some(caller);
@@ -238,7 +237,7 @@ impl Inner {
             return tell(&mut caller, Err(Failure::Closed));
         }
         let time = self.context.spec.settings.release_timeout();
-        let mut round = Round::new(&connections, &Arc::new(Footprint::new(1)), time, Moment::NEVER);
+        let mut round = Round::untraced(&connections, time, Moment::NEVER);
         let action = Action::SetnxRelease { expiry: self.expiry };
         round.ask(NODE, request(&self.context, action), Some(Via::unwatched(connection)));
         loop {

@@ -793,7 +793,6 @@ mod tests {
 
     use super::*;
     use crate::address::Addresses;
-    use crate::net::footprint::Footprint;
     use crate::net::round::Round;
     use crate::node::endpoint::Endpoints;
     use crate::node::{MemoryNodes, Node};
@@ -879,7 +878,7 @@ mod tests {
         connections.slots[0].heard.set(Moment::default());
         server.freeze();
         let node_timeout = Duration::from_secs(1);
-        let mut round = Round::new(&connections, &Arc::new(Footprint::new(1)), node_timeout, Moment::NEVER);
+        let mut round = Round::untraced(&connections, node_timeout, Moment::NEVER);
         let (keys, token) = (Keys::of(&Name::parse(*b"foo").unwrap()), Token::fresh(&Random::System));
         let action = Action::Release { asks: false, granted: None };
         round.ask(0, Request { keys, token, action }, connections.via_current(0, &first));

@@ -116,6 +116,12 @@ impl Round {
         }
     }
 
+    /// Starts a round whose requests leave nothing behind that a release would have to find.
+    pub(crate) fn untraced(connections: &Arc<Connections>, node_timeout: Duration, limit: Moment) -> Self {
+        let footprint = Arc::new(Footprint::new(connections.members.len()));
+        Self::new(connections, &footprint, node_timeout, limit)
+    }
+
     /// Makes the round urgent, for a caller that needs every vote. If others deleted the lock from some nodes, the
     /// nodes that were briefly away decide. Where a connection has ended, there is time until `connect_by` for another
     /// one, and `node_timeout` after it is the end in any case.
