@@ -53,7 +53,6 @@ use tokio::sync::oneshot;
 
 use crate::acquire::attempt::AttemptState;
 use crate::acquire::meter::Meter;
-use crate::acquire::vacancy::Slots;
 use crate::acquire::wakeup::Wakeup;
 use crate::error::{Error, ErrorKind, HeldBy};
 use crate::hold::attach::Attachment;
@@ -97,7 +96,7 @@ pub(crate) struct Acquire {
     /// How long the background waits before its first attempt.
     pause: Duration,
     /// The slots of a semaphore that a look showed to be free, and nobody has tried since.
-    free: Slots,
+    free: Vec<u32>,
     /// Each node's answer in the last attempt that gave them their time.
     last: Option<Arc<Ballots>>,
     /// How long no quorum has answered, quarantine excluded.
@@ -204,7 +203,7 @@ impl Acquire {
             attempts: 0,
             splits: 0,
             pause: Duration::ZERO,
-            free: Slots::default(),
+            free: Vec::new(),
             last: None,
             outage: Outage::default(),
             defers: false,
@@ -366,7 +365,8 @@ impl Acquire {
     async fn attempt_at_a_slot(&mut self, connections: &Arc<Connections>, permits: u32) -> Outcome<Ownership> {
         let random = self.context.process.random.clone();
         let unit = random.unit();
-        self.state.slot = mem::take(&mut self.free).choose(unit).or_else(|| Some(vacancy::one_of(permits, unit)));
+        let free = mem::take(&mut self.free);
+        self.state.slot = vacancy::choose(&free, unit).or_else(|| Some(vacancy::one_of(permits, unit)));
         let outcome = self.attempt_at(connections, VOTES_FOR_SLOT - 1).await;
         let is_contended = matches!(&outcome, Err(NoQuorum::Lost(ballots)) if ballots.is_contended());
         let limit = self.limit_before(2);
@@ -377,7 +377,7 @@ impl Acquire {
         let there = there.as_ref().unwrap_or(connections);
         let positions = self.state.positions.as_ref().map(|positions| (positions, false));
         let looked = vacancy::look(&self.context, there, positions, limit).await;
-        let Some(slot) = looked.free.choose(random.unit()) else { return outcome };
+        let Some(slot) = vacancy::choose(&looked.free, random.unit()) else { return outcome };
         self.state.slot = Some(slot);
         self.attempt_at(there, 1).await
     }
@@ -474,11 +474,11 @@ impl Acquire {
     async fn wait_out(mut self) -> Result<(Self, LeaseOwner), Error> {
         let (context, pause) = (self.context.clone(), mem::take(&mut self.pause));
         let ((sender, receiver), departure) = (oneshot::channel(), Departure::default());
-        context.process.background.spawn(self.run(pause, sender, departure.clone()));
+        context.process.background.spawn(self.run(pause, sender, Arc::clone(&departure)));
         let leaves = OnDrop::new(|| {
             let LockContext { process, listed, spec, .. } = &context;
             if !process.is_foreign() {
-                departure.begin(listed.waiters.leave(&spec.keys));
+                *departure.lock() = Some(listed.waiters.leave(&spec.keys));
             }
         });
         let outcome = receiver.await;

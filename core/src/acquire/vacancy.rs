@@ -31,27 +31,17 @@ use crate::protocol::shape::LOOK_MOST;
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 
-/// Slots of a semaphore, each once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Slots(Vec<u32>);
+/// Returns one of the slots, chosen by `unit`; `None` if there is none.
+pub(super) fn choose(slots: &[u32], unit: f64) -> Option<u32> {
+    let number = u32::try_from(slots.len()).ok().filter(|number| *number > 0)?;
+    slots.get(one_of(number, unit) as usize).copied()
+}
 
-impl Slots {
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns one of the slots, chosen by `unit`; `None` if there is none.
-    pub(super) fn choose(&self, unit: f64) -> Option<u32> {
-        let number = u32::try_from(self.0.len()).ok().filter(|number| *number > 0)?;
-        self.0.get(one_of(number, unit) as usize).copied()
-    }
-
-    /// Returns the slots that are in at least `needed` of these sets.
-    fn in_most(sets: &[Self], needed: usize) -> Self {
-        let mut all: Vec<u32> = sets.iter().flat_map(|set| &set.0).copied().collect();
-        all.sort_unstable();
-        Self(all.chunk_by(|one, other| one == other).filter(|same| same.len() >= needed).map(|same| same[0]).collect())
-    }
+/// Returns the slots that are in at least `needed` of these sets, in each of which a slot is once.
+fn in_most(sets: &[Vec<u32>], needed: usize) -> Vec<u32> {
+    let mut all = sets.concat();
+    all.sort_unstable();
+    all.chunk_by(|one, other| one == other).filter(|same| same.len() >= needed).map(|same| same[0]).collect()
 }
 
 /// Returns one of the numbers below `number`, chosen by `unit`.
@@ -73,7 +63,7 @@ fn parts(permits: u32, unit: impl FnOnce() -> f64) -> impl Iterator<Item = Range
 #[derive(Debug)]
 pub(super) struct Looked {
     /// The slots that are free on a quorum.
-    pub(super) free: Slots,
+    pub(super) free: Vec<u32>,
     /// Whether a node has a free slot. Such a node may not have counted who waits, unless it is told to.
     is_split: bool,
     /// How long the first key to expire on any node is kept.
@@ -91,7 +81,7 @@ impl Wakeup {
         pause: Duration,
         positions: &Arc<Positions>,
         limit: Moment,
-    ) -> Slots {
+    ) -> Vec<u32> {
         let clock = self.connections.clock.clone();
         self.denials = self.denials.saturating_add(1);
         clock.sleep_until(clock.now().after(pause.max(self.pause_in_vain())).min(limit)).await;
@@ -116,12 +106,12 @@ impl Wakeup {
             }
             self.in_vain = 0;
             if clock.now() >= limit || self.context.has_moved(connections) {
-                return Slots::default();
+                return Vec::new();
             }
             if !looked.is_answered {
                 // Not at once, or a node that answers attempts, and no look, would be asked without a pause.
                 self.poll(polls, None, limit).await;
-                return Slots::default();
+                return Vec::new();
             }
             if is_told {
                 is_listening = self.reported(NodeMask::NONE, looked.ttl_left, positions, limit).await.is_none();
@@ -131,7 +121,7 @@ impl Wakeup {
                 polls += 1;
             }
             if clock.now() >= limit || self.context.has_moved(connections) {
-                return Slots::default();
+                return Vec::new();
             }
         }
     }
@@ -165,7 +155,7 @@ pub(super) async fn look(
     limit: Moment,
 ) -> Looked {
     let permits = context.spec.names.permits().unwrap_or(0);
-    let mut all = Looked { free: Slots::default(), is_split: false, ttl_left: None, is_answered: true };
+    let mut all = Looked { free: Vec::new(), is_split: false, ttl_left: None, is_answered: true };
     for part in parts(permits, || context.process.random.unit()) {
         let looked = look_at(context, connections, part, positions.take(), limit).await;
         all.free = looked.free;
@@ -205,15 +195,15 @@ async fn look_at(
         if let Some((positions, _)) = positions.filter(|_| anyway || free.is_empty()) {
             positions.given(node, position, hold);
         }
-        seen[node] = Some(Slots(free.into_iter().map(|place| first + place).collect()));
+        seen[node] = Some(free.into_iter().map(|place| first + place).collect());
     })
     .await;
     let counts = connections.members.health.counts(context.spec.settings.restart_delay, connections.clock.now());
     let needed = quorum(seen.len());
     let counted = seen.into_iter().enumerate().filter(|(node, _)| counts.contains(*node));
-    let counted: Vec<Slots> = counted.filter_map(|(_, seen)| seen).collect();
+    let counted: Vec<Vec<u32>> = counted.filter_map(|(_, seen)| seen).collect();
     let is_split = counted.iter().any(|free| !free.is_empty());
-    Looked { free: Slots::in_most(&counted, needed), is_split, ttl_left, is_answered: counted.len() >= needed }
+    Looked { free: in_most(&counted, needed), is_split, ttl_left, is_answered: counted.len() >= needed }
 }
 
 /// Asks every node, and reads the answers of all that are not unresponsive, until `limit`.
@@ -253,18 +243,17 @@ mod tests {
     #[test]
     fn every_slot_is_chosen_and_no_other() {
         for (slots, first, last) in [(vec![0], 0, 0), ((0..32).collect(), 0, 31), (vec![1, 3], 1, 3)] {
-            let slots = Slots(slots);
-            assert_eq!((slots.choose(0.0), slots.choose(0.999_999)), (Some(first), Some(last)));
+            assert_eq!((choose(&slots, 0.0), choose(&slots, 0.999_999)), (Some(first), Some(last)));
         }
-        assert_eq!(Slots::default().choose(0.5), None);
+        assert_eq!(choose(&[], 0.5), None);
         assert_eq!((one_of(1_000, 0.0), one_of(1_000, 0.999_999)), (0, 999));
     }
 
     #[test]
     fn a_slot_is_free_if_a_quorum_shows_it() {
-        let sets = [vec![0, 1], vec![0], vec![0, 2]].map(Slots);
-        assert_eq!(Slots::in_most(&sets, 2), Slots(vec![0]));
-        assert_eq!(Slots::in_most(&sets[..1], 2), Slots::default());
+        let sets = [vec![0, 1], vec![0], vec![0, 2]];
+        assert_eq!(in_most(&sets, 2), [0]);
+        assert_eq!(in_most(&sets[..1], 2), [0; 0]);
     }
 
     #[test]

@@ -31,13 +31,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
-
 use crate::acquire::counted::{Asking, Count};
 use crate::net::ballots::Ballots;
 use crate::net::connections::Connections;
 use crate::net::round::Round;
-use crate::net::tracking::{KeyWatch, Look, Versions};
+use crate::net::tracking::{KeyWatch, Versions};
 use crate::process::context::LockContext;
 use crate::process::nodes::NodeSet;
 use crate::process::waiters::Ends;
@@ -65,7 +63,7 @@ struct Probed {
 pub(crate) struct Wakeup {
     pub(super) context: LockContext,
     pub(super) connections: Arc<Connections>,
-    key_watch: KeyWatch,
+    pub(crate) key_watch: KeyWatch,
     seen: Versions,
     /// Which try made the connection to each node.
     made: Vec<u64>,
@@ -142,11 +140,6 @@ impl Wakeup {
     /// Returns whether a quorum of nodes reports changes.
     pub(crate) fn is_told(&self) -> bool {
         self.connections.tracking_nodes().len() >= quorum(self.connections.members.len())
-    }
-
-    /// Returns the last look of those who only watch the key. One of them looks at a time.
-    pub(crate) fn last_look(&self) -> &Mutex<Option<Look>> {
-        self.key_watch.last_look()
     }
 
     /// Sleeps after a look, without the pauses that keep apart those who then take the lock: until a change, or the

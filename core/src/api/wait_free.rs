@@ -183,7 +183,7 @@ impl<'a> FreeWatch<'a> {
         }
         let clock = &self.context.process.clock;
         let since = clock.now();
-        let mut last = self.wakeup.last_look().lock().await;
+        let mut last = self.wakeup.key_watch.last_look().lock().await;
         if let Some(look) = last.as_ref().filter(|look| look.began > since) {
             return look.shared();
         }

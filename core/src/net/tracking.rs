@@ -145,7 +145,7 @@ impl KeyWatch {
             .await
     }
 
-    /// Returns the last look of those who only watch the key.
+    /// Returns the last look of those who only watch the key. One of them looks at a time.
     pub(crate) fn last_look(&self) -> &tokio::sync::Mutex<Option<Look>> {
         &self.changes.last_look
     }

@@ -132,14 +132,6 @@ impl Drop for Events {
     }
 }
 
-impl Listeners {
-    fn publish(&self, record: &Arc<Record>) {
-        for ring in self.rings.all() {
-            self.lost.fetch_add(ring.put(Arc::clone(record)), Ordering::Relaxed);
-        }
-    }
-}
-
 impl Records {
     /// Takes a record out: the oldest one for debugging, because the others say more, or else the oldest of all.
     fn make_room(&mut self) -> Option<Arc<Record>> {
@@ -197,7 +189,10 @@ impl Subscriber for EventSubscriber {
         let at = UNIX_EPOCH + Duration::from_micros(Clock::System.wall_micros());
         let record =
             Record { event: known, at, message: text.message, fields: text.fields, is_claimed: AtomicBool::new(false) };
-        listeners(Pid::now()).publish(&Arc::new(record));
+        let (record, listeners) = (Arc::new(record), listeners(Pid::now()));
+        for ring in listeners.rings.all() {
+            listeners.lost.fetch_add(ring.put(Arc::clone(&record)), Ordering::Relaxed);
+        }
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

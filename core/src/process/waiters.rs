@@ -195,15 +195,7 @@ impl Drop for Leaving {
 }
 
 /// What a call that waits in the background leaves, if it is cancelled: its caller says so, and its task ends that.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Departure(Arc<Mutex<Option<Leaving>>>);
-
-impl Departure {
-    /// Begins to leave until the task has dropped its part.
-    pub(crate) fn begin(&self, leaving: Leaving) {
-        *self.0.lock() = Some(leaving);
-    }
-}
+pub(crate) type Departure = Arc<Mutex<Option<Leaving>>>;
 
 /// One call's position in a queue.
 #[derive(Debug)]
