@@ -37,16 +37,20 @@ use crate::hold::meter::{HoldMeter, ReleaseMeter};
 use crate::hold::outcome::{Loss, Won};
 use crate::hold::setnx::Grant;
 use crate::net::ballots::PENDING;
+use crate::net::connections::Members;
 use crate::net::footprint::Footprint;
 use crate::net::member::Member;
 use crate::options::MAX_HOLD_MOST;
 use crate::process::context::LockContext;
 use crate::process::schedule::{Next, NotHeld, OwnHold, Timed, Unlogged};
-use crate::process::waiters::Ends;
+use crate::process::shutdown::Ending;
+use crate::process::waiters::{Ends, Waiters};
 use crate::protocol::backoff;
 use crate::protocol::detached::Detached;
+use crate::protocol::name::Name;
 use crate::protocol::quorum::{self, NodeMask};
 use crate::protocol::request::{Action, Request};
+use crate::protocol::shape::Names;
 use crate::sys::clock::Moment;
 use crate::sys::future::notified_until;
 use crate::sys::on_drop::OnDrop;
@@ -199,6 +203,76 @@ impl Ends for Lease {
     }
 }
 
+impl Timed for Lease {
+    fn is_on(&self, members: &Members) -> bool {
+        std::ptr::eq(&raw const *self.context.set().members, members)
+    }
+
+    fn names(&self) -> &[Name] {
+        self.context.spec.names.each()
+    }
+
+    fn hold_of(&self, waiters: &Waiters, names: &Names) -> Option<OwnHold> {
+        let is_same = std::ptr::eq(&raw const *self.context.listed.waiters, waiters);
+        if !is_same || !self.context.spec.names.meet(names) || !self.is_valid() {
+            return None;
+        }
+        let label = Arc::clone(&self.context.spec.settings.label);
+        Some(OwnHold { label, acquired: self.acquired, kept_until: self.state().kept_until })
+    }
+
+    fn next(&self, now: Moment) -> Next {
+        let mut state = self.state();
+        if state.phase != Phase::Held {
+            return Next::Done;
+        }
+        if now >= state.valid_until {
+            return Next::Expired;
+        }
+        match state.renew_at {
+            Some(renew_at) if renew_at <= now => {
+                state.renew_at = None;
+                // Stays until a quorum answers: the validity may end before the renewal gives up.
+                state.unanswered.get_or_insert_default();
+                Next::Renew(state.valid_until)
+            }
+            Some(renew_at) => Next::Sleep(renew_at.min(state.valid_until)),
+            None => Next::Sleep(state.valid_until),
+        }
+    }
+
+    fn entered(&self, due: (Moment, u64)) -> Result<Option<(Moment, u64)>, NotHeld> {
+        let mut state = self.state();
+        if state.phase == Phase::Held { Ok(state.due.replace(due)) } else { Err(NotHeld) }
+    }
+
+    fn expire_if_due(&self) -> Option<Unlogged> {
+        let now = self.now();
+        let state = self.state();
+        (state.phase == Phase::Held && now >= state.valid_until).then(|| self.expire(state).1)
+    }
+
+    fn bring_forward(&self, within: Duration) -> bool {
+        let mut state = self.state();
+        let Some(renew_at) = state.renew_at.filter(|_| state.phase == Phase::Held) else { return false };
+        let random = &self.context.process.random;
+        let soon = self.now().after(within.mul_f64(random.unit()));
+        let soon = soon.max(state.asked.after(backoff::unanswered(state.ttl, random.unit())));
+        state.renew_at = Some(renew_at.min(soon));
+        soon < renew_at
+    }
+
+    fn may_lack(&self, node: usize) -> bool {
+        let state = self.state();
+        // It is not renewed, and the node may have forgotten it; or its footprint there is empty.
+        state.claim().is_some_and(|claim| !self.is_renewed(&state) || claim.footprint().has_nothing(node))
+    }
+
+    fn is_of(&self, client: &Arc<Ending>) -> bool {
+        Arc::ptr_eq(&self.context.client, client)
+    }
+}
+
 impl Lease {
     pub(crate) fn new(context: LockContext, won: Won<Ownership>, meter: HoldMeter) -> Self {
         let limit = context.spec.settings.max_hold.map(|max_hold| won.acquired.after(max_hold));
@@ -259,18 +333,6 @@ impl Lease {
             self.is_renewed(state).then(|| backoff::renewal(start, state.ttl.saturating_sub(self.margin()), unit));
     }
 
-    /// Plans a renewal `within` this time, because a node may have forgotten the lock, but not more often than after
-    /// unanswered renewals. Returns false if nothing changes.
-    pub(crate) fn bring_forward(&self, within: Duration) -> bool {
-        let mut state = self.state();
-        let Some(renew_at) = state.renew_at.filter(|_| state.phase == Phase::Held) else { return false };
-        let random = &self.context.process.random;
-        let soon = self.now().after(within.mul_f64(random.unit()));
-        let soon = soon.max(state.asked.after(backoff::unanswered(state.ttl, random.unit())));
-        state.renew_at = Some(renew_at.min(soon));
-        soon < renew_at
-    }
-
     /// Returns how long the lock is still valid.
     ///
     /// # Errors
@@ -300,13 +362,6 @@ impl Lease {
         }
     }
 
-    /// Returns it as others of this process see it, if it is held.
-    pub(crate) fn own_hold(&self) -> Option<OwnHold> {
-        let kept_until = self.state().kept_until;
-        let label = Arc::clone(&self.context.spec.settings.label);
-        self.is_valid().then_some(OwnHold { label, acquired: self.acquired, kept_until })
-    }
-
     /// Returns whether the lock is held and its validity has not ended.
     pub(crate) fn is_valid(&self) -> bool {
         let now = self.now();
@@ -317,13 +372,6 @@ impl Lease {
     /// Returns whether its release has begun.
     pub(crate) fn is_released(&self) -> bool {
         matches!(self.state().phase, Phase::Released | Phase::Detached)
-    }
-
-    /// Ends the lock if its validity has ended.
-    pub(crate) fn expire_if_due(&self) -> Option<Unlogged> {
-        let now = self.now();
-        let state = self.state();
-        (state.phase == Phase::Held && now >= state.valid_until).then(|| self.expire(state).1)
     }
 
     /// Ends an expired lock, logs the loss and returns its error.
@@ -565,7 +613,7 @@ impl Lease {
     /// Renews soon if a node that is ahead was found: it counts only after the next extension.
     pub(crate) fn catch_up(self: &Arc<Self>) {
         if self.is_behind() && self.bring_forward(Duration::ZERO) {
-            self.context.process.schedule.add(Arc::clone(self) as Arc<dyn Timed>);
+            self.context.process.schedule.add(Arc::clone(self) as _);
         }
     }
 
@@ -645,13 +693,6 @@ impl Lease {
         self.missed
     }
 
-    /// Returns whether `node`, which has a new connection, may lack the lock while no renewal is planned that would
-    /// find out: its footprint there is empty, or the lock is not renewed and the node may have forgotten it.
-    pub(crate) fn may_lack(&self, node: usize) -> bool {
-        let state = self.state();
-        state.claim().is_some_and(|claim| !self.is_renewed(&state) || claim.footprint().has_nothing(node))
-    }
-
     /// Returns at least twice `ttl`, so that no fence expires while its lock may be held.
     fn fence_ttl(&self, ttl: Duration) -> Duration {
         self.context.spec.settings.fence_ttl.max(2 * ttl)
@@ -706,33 +747,6 @@ impl Lease {
     /// Returns until when the lock is valid.
     pub(crate) fn valid_until(&self) -> Moment {
         self.state().valid_until
-    }
-
-    /// Returns what to do about this lock at `now`.
-    pub(crate) fn next(&self, now: Moment) -> Next {
-        let mut state = self.state();
-        if state.phase != Phase::Held {
-            return Next::Done;
-        }
-        if now >= state.valid_until {
-            return Next::Expired;
-        }
-        match state.renew_at {
-            Some(renew_at) if renew_at <= now => {
-                state.renew_at = None;
-                // Stays until a quorum answers: the validity may end before the renewal gives up.
-                state.unanswered.get_or_insert_default();
-                Next::Renew(state.valid_until)
-            }
-            Some(renew_at) => Next::Sleep(renew_at.min(state.valid_until)),
-            None => Next::Sleep(state.valid_until),
-        }
-    }
-
-    /// Records the lock's entry in the schedule and returns the former one. Fails if the lock is not held.
-    pub(crate) fn entered(&self, due: (Moment, u64)) -> Result<Option<(Moment, u64)>, NotHeld> {
-        let mut state = self.state();
-        if state.phase == Phase::Held { Ok(state.due.replace(due)) } else { Err(NotHeld) }
     }
 
     /// Waits until the lock is released, lost or expired. Cancel safe.

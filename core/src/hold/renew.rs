@@ -9,52 +9,13 @@ use crate::hold;
 use crate::hold::extend::{self, Extended, Wait};
 use crate::hold::lease::{Lease, Target};
 use crate::hold::restore;
-use crate::net::connections::Members;
 use crate::process::metrics::RenewalEnd;
-use crate::process::schedule::{Next, NotHeld, OwnHold, Releasing, Timed, Unlogged};
-use crate::process::shutdown::Ending;
-use crate::process::waiters::Waiters;
-use crate::protocol::name::Name;
-use crate::protocol::shape::Names;
-use crate::sys::clock::Moment;
+use crate::process::schedule::{Kept, Releasing};
 
-impl Timed for Lease {
-    fn is_on(&self, members: &Members) -> bool {
-        std::ptr::eq(&raw const *self.context.set().members, members)
-    }
-
-    fn names(&self) -> &[Name] {
-        self.context.spec.names.each()
-    }
-
-    fn hold_of(&self, waiters: &Waiters, names: &Names) -> Option<OwnHold> {
-        let is_same = std::ptr::eq(&raw const *self.context.listed.waiters, waiters);
-        if is_same && self.context.spec.names.meet(names) { self.own_hold() } else { None }
-    }
-
-    fn next(&self, now: Moment) -> Next {
-        self.next(now)
-    }
-
-    fn entered(&self, due: (Moment, u64)) -> Result<Option<(Moment, u64)>, NotHeld> {
-        self.entered(due)
-    }
-
+impl Kept for Lease {
     fn renew(self: Arc<Self>) {
         let process = Arc::clone(&self.context.process);
         process.background.spawn(renew(self));
-    }
-
-    fn expire_if_due(&self) -> Option<Unlogged> {
-        self.expire_if_due()
-    }
-
-    fn bring_forward(&self, within: Duration) -> bool {
-        self.bring_forward(within)
-    }
-
-    fn may_lack(&self, node: usize) -> bool {
-        self.may_lack(node)
     }
 
     fn restore(self: Arc<Self>, node: usize, within: Duration) {
@@ -63,15 +24,6 @@ impl Timed for Lease {
 
     fn seek(&self, node: usize) {
         restore::seek(&self.context, node);
-    }
-
-    fn release_all(&self) {
-        // The dropped claim lets the background release.
-        drop(self.begin_release());
-    }
-
-    fn is_of(&self, client: &Arc<Ending>) -> bool {
-        Arc::ptr_eq(&self.context.client, client)
     }
 
     fn release(self: Arc<Self>) -> (Releasing, Releasing) {

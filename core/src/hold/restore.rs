@@ -4,7 +4,7 @@
 //!
 //! - a renewal reached its quorum, and the node answered that it does not have the key. If the lock was attached, the node
 //!   may also answer that it has another's key;
-//! - the background has a new connection to it, and no renewal would find out ([`Lease::may_lack`]).
+//! - the background has a new connection to it, and no renewal would find out ([`Timed::may_lack`]).
 //!
 //! So a lock won without a node has its full margin soon after that node can be reached, once for each connection,
 //! whether the lock is renewed or not. A lock that all nodes granted, or are about to, costs nothing here.
@@ -41,6 +41,7 @@ use crate::net::round::Round;
 use crate::node::Connection;
 use crate::node::way::Eval;
 use crate::process::context::LockContext;
+use crate::process::schedule::Timed;
 use crate::protocol::backoff;
 use crate::protocol::quorum::KeyVote;
 use crate::protocol::request::Reply;

@@ -56,17 +56,25 @@ pub(crate) trait Timed: fmt::Debug + Send + Sync {
     /// Records its schedule entry and returns the former one. Fails if it must not have one any more.
     fn entered(&self, due: (Moment, u64)) -> Result<Option<(Moment, u64)>, NotHeld>;
 
-    /// Starts one renewal.
-    fn renew(self: Arc<Self>);
-
     /// Ends it if its validity has ended.
     fn expire_if_due(&self) -> Option<Unlogged>;
 
-    /// Plans its renewal `within` this time, as a node may have forgotten it. False if unchanged.
+    /// Plans its renewal `within` this time, as a node may have forgotten it, but not more often than after unanswered
+    /// renewals. False if unchanged.
     fn bring_forward(&self, within: Duration) -> bool;
 
-    /// Whether it may be missing on `node`, to which there is a new connection.
+    /// Whether it may be missing on `node`, to which there is a new connection, while no renewal is planned that would find
+    /// out.
     fn may_lack(&self, node: usize) -> bool;
+
+    /// Whether it was acquired with this client.
+    fn is_of(&self, client: &Arc<Ending>) -> bool;
+}
+
+/// What the schedule has done about a held lock.
+pub(crate) trait Kept: Timed {
+    /// Starts one renewal.
+    fn renew(self: Arc<Self>);
 
     /// Restores it on `node`, `within` this time.
     fn restore(self: Arc<Self>, node: usize, within: Duration);
@@ -74,14 +82,8 @@ pub(crate) trait Timed: fmt::Debug + Send + Sync {
     /// Has the background connect to `node` once it can be reached.
     fn seek(&self, node: usize);
 
-    /// Releases it in the background.
-    fn release_all(&self);
-
-    /// Whether it was acquired with this client.
-    fn is_of(&self, client: &Arc<Ending>) -> bool;
-
     /// Begins to release it: from here on it is not held. What is returned does the rest, and then waits until a quorum of
-    /// nodes has answered what that left to the background.
+    /// nodes has answered what that left to the background. Where it is dropped, the background does the rest.
     fn release(self: Arc<Self>) -> (Releasing, Releasing);
 }
 
@@ -152,7 +154,7 @@ pub(crate) struct Schedule {
 struct Entries {
     map: BTreeMap<(Moment, u64), Item>,
     /// The held locks by each of their names, as [`key`] says. A process may hold thousands, and wait for as many others.
-    held: BTreeMap<(u64, usize), Arc<dyn Timed>>,
+    held: BTreeMap<(u64, usize), Arc<dyn Kept>>,
     next: u64,
     /// The end of the task's sleep; `None` before it starts.
     sleeping: Option<Moment>,
@@ -162,14 +164,14 @@ struct Entries {
 #[derive(Debug)]
 enum Item {
     /// A held lock to renew or end.
-    Lock(Arc<dyn Timed>),
+    Lock(Arc<dyn Kept>),
     /// A claim, to be dropped. Its unanswered releases are pending from then on.
     Claim(#[expect(dead_code, reason = "held to be dropped")] Box<dyn Any + Send>),
 }
 
 impl Item {
     /// Returns the lock, if it is held on `members`.
-    fn lock_on(&self, members: &Members) -> Option<&Arc<dyn Timed>> {
+    fn lock_on(&self, members: &Members) -> Option<&Arc<dyn Kept>> {
         match self {
             Self::Lock(lease) if lease.is_on(members) => Some(lease),
             _ => None,
@@ -202,14 +204,14 @@ impl Schedule {
 
     /// Handles a held lock now and gives it its one schedule entry. Wakes the background only if that entry is the
     /// soonest.
-    pub(crate) fn add(self: &Arc<Self>, lease: Arc<dyn Timed>) {
+    pub(crate) fn add(self: &Arc<Self>, lease: Arc<dyn Kept>) {
         if let Some(unlogged) = self.see_to(lease, self.entries()) {
             unlogged.log();
         }
     }
 
     /// Does as [`Schedule::add`], but returns a loss unlogged.
-    fn see_to(self: &Arc<Self>, lease: Arc<dyn Timed>, entries: MutexGuard<'_, Entries>) -> Option<Unlogged> {
+    fn see_to(self: &Arc<Self>, lease: Arc<dyn Kept>, entries: MutexGuard<'_, Entries>) -> Option<Unlogged> {
         // Decides and enters in one step, so that of two threads the better informed comes last.
         match lease.next(self.environment.clock.now()) {
             Next::Sleep(due) => self.enter(entries, lease, due),
@@ -226,7 +228,7 @@ impl Schedule {
         None
     }
 
-    fn enter(self: &Arc<Self>, mut entries: MutexGuard<'_, Entries>, lease: Arc<dyn Timed>, due: Moment) {
+    fn enter(self: &Arc<Self>, mut entries: MutexGuard<'_, Entries>, lease: Arc<dyn Kept>, due: Moment) {
         entries.next += 1;
         let entry = (due, entries.next);
         if let Ok(former) = lease.entered(entry) {
@@ -243,7 +245,7 @@ impl Schedule {
     }
 
     /// Returns the locks held on `members`.
-    fn held_on(&self, members: &Members) -> Vec<Arc<dyn Timed>> {
+    fn held_on(&self, members: &Members) -> Vec<Arc<dyn Kept>> {
         let held_on = |item: &Item| item.lock_on(members).cloned();
         self.entries().map.values().filter_map(held_on).collect()
     }
@@ -347,7 +349,7 @@ impl Schedule {
         };
         // A release takes the lock off the schedule.
         let leases: Vec<_> = self.entries().map.values().filter_map(of_client).collect();
-        leases.into_iter().map(Timed::release).collect()
+        leases.into_iter().map(Kept::release).collect()
     }
 
     /// Removes a lock whose hold has ended, with its entry.
@@ -366,7 +368,7 @@ impl Schedule {
         let entries = std::mem::take(&mut self.entries().map);
         for item in entries.into_values() {
             if let Item::Lock(lease) = item {
-                lease.release_all();
+                drop(lease.release());
             }
         }
     }
@@ -477,8 +479,6 @@ mod tests {
             Ok(None)
         }
 
-        fn renew(self: Arc<Self>) {}
-
         fn expire_if_due(&self) -> Option<Unlogged> {
             None
         }
@@ -491,15 +491,17 @@ mod tests {
             false
         }
 
-        fn restore(self: Arc<Self>, _: usize, _: Duration) {}
-
-        fn seek(&self, _: usize) {}
-
-        fn release_all(&self) {}
-
         fn is_of(&self, _: &Arc<Ending>) -> bool {
             false
         }
+    }
+
+    impl Kept for Lock {
+        fn renew(self: Arc<Self>) {}
+
+        fn restore(self: Arc<Self>, _: usize, _: Duration) {}
+
+        fn seek(&self, _: usize) {}
 
         fn release(self: Arc<Self>) -> (Releasing, Releasing) {
             (Box::pin(async {}), Box::pin(async {}))
