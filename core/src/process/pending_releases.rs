@@ -259,7 +259,7 @@ impl PendingRelease {
         let node = self.node;
         let entered = set.pending_releases().ledgers[node].enter(self);
         entered.log(&set.members().nodes[node].address);
-        let Entered { is_first, is_new, dropped, .. } = entered;
+        let Entered { is_first, dropped, .. } = entered;
         drop(dropped);
         if is_first {
             let (payers, own) = (Arc::clone(&set), Arc::clone(&environment));
@@ -269,7 +269,7 @@ impl PendingRelease {
                 Payer::new(set, own, node).run().await;
                 unpaid.cancel();
             });
-        } else if is_new {
+        } else {
             set.pending_releases().ledgers[node].added.notify_one();
         }
     }
@@ -328,8 +328,6 @@ struct State {
 struct Entered {
     /// Whether no payer runs yet.
     is_first: bool,
-    /// Whether the payer has not been notified of new releases yet.
-    is_new: bool,
     /// The oldest release, if there were too many.
     dropped: Option<PendingRelease>,
     /// Whether it was the first one dropped.
@@ -363,8 +361,8 @@ impl Ledger {
             .flatten();
         let is_warning = dropped.is_some() && !mem::replace(&mut state.warned, true);
         let is_first = !mem::replace(&mut state.paying, true);
-        let is_new = !mem::replace(&mut state.added, true);
-        Entered { is_first, is_new, dropped, is_warning }
+        state.added = true;
+        Entered { is_first, dropped, is_warning }
     }
 
     /// Whether a release became pending since the last call.
@@ -445,16 +443,13 @@ impl Ledger {
         let successor = |pending: &PendingRelease| set.successor(&pending.account.keys.lock);
         let mut moved = Vec::new();
         let mut state = self.state.lock();
-        for pending in mem::take(&mut state.ready) {
-            match successor(&pending) {
-                Some(set) => moved.push((pending, set)),
-                None => state.ready.push_back(pending),
-            }
-        }
-        for (at, pending) in mem::take(&mut state.later) {
-            match successor(&pending) {
-                Some(set) => moved.push((pending, set)),
-                None => drop(state.later.insert(at, pending)),
+        let (ready, later) = (mem::take(&mut state.ready), mem::take(&mut state.later));
+        let later = later.into_iter().map(|(at, pending)| (Some(at), pending));
+        for (at, pending) in ready.into_iter().map(|pending| (None, pending)).chain(later) {
+            match (successor(&pending), at) {
+                (Some(set), _) => moved.push((pending, set)),
+                (None, Some(at)) => drop(state.later.insert(at, pending)),
+                (None, None) => state.ready.push_back(pending),
             }
         }
         moved
