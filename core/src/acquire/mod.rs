@@ -279,25 +279,15 @@ impl Acquire {
         }
         // Releases it.
         drop(owner);
-        let mut again = self.after_late();
-        self.meter.record_result(&mut again);
-        match again {
-            Ok(()) => Ok(Err(self)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Returns whether a call whose lock has expired goes on.
-    fn after_late(&self) -> Result<(), Error> {
-        if let Some(error) = ended(&self.context) {
-            return Err(error);
-        }
-        if self.is_one_try() {
+        let too_late = || {
             let message =
                 "acquired too late and released: the nodes answered slower than the ttl allows; use a longer ttl";
-            return Err(Error::new(ErrorKind::Unavailable, message).with_name(self.context.spec.name.bytes()));
-        }
-        Ok(())
+            Error::new(ErrorKind::Unavailable, message).with_name(self.context.spec.name.bytes())
+        };
+        let mut again = ended(&self.context).or_else(|| self.is_one_try().then(too_late)).map_or(Ok(()), Err);
+        self.meter.record_result(&mut again);
+        again?;
+        Ok(Err(self))
     }
 
     /// Returns how long a call that begins now has to leave the lock to others; zero to join the queue behind them.

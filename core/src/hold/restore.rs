@@ -112,7 +112,7 @@ pub(crate) fn restore(lease: &Arc<Lease>, node: usize, within: Duration) {
         let _restoring = restoring;
         let connections = lease.context.set().connections(&Handle::current());
         let mut pause = within.mul_f64(lease.context.process.random.unit());
-        while is_held_for(&lease, &connections, pause).await {
+        while pause.is_zero() || connections.clock.timeout(pause, pin!(lease.ended())).await.is_none() {
             match connections.members.health.why_not_counted(
                 node,
                 lease.context.spec.settings.restart_delay,
@@ -125,14 +125,6 @@ pub(crate) fn restore(lease: &Arc<Lease>, node: usize, within: Duration) {
             }
         }
     });
-}
-
-/// Waits for `pause`, or until the lock is not held. Returns whether it still is.
-async fn is_held_for(lease: &Lease, connections: &Connections, pause: Duration) -> bool {
-    if pause.is_zero() {
-        return true;
-    }
-    connections.clock.timeout(pause, pin!(lease.ended())).await.is_none()
 }
 
 async fn put_in_time(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize) {

@@ -132,20 +132,19 @@ impl Drop for Events {
     }
 }
 
-impl Records {
-    /// Takes a record out: the oldest one for debugging, because the others say more, or else the oldest of all.
-    fn make_room(&mut self) -> Option<Arc<Record>> {
-        let index = self.kept.iter().position(|record| record.event.level == Level::DEBUG).unwrap_or(0);
-        self.kept.remove(index)
-    }
-}
-
 impl Ring {
     /// Puts a record in, and wakes the listener if it is the first. Returns how many were lost for it.
     fn put(&self, record: Arc<Record>) -> u64 {
         let (is_first, oldest) = {
             let mut records = self.records.lock();
-            let oldest = if records.kept.len() >= MOST { records.make_room() } else { None };
+            let is_of_debugging = |record: &Arc<Record>| record.event.level == Level::DEBUG;
+            let oldest = (records.kept.len() >= MOST)
+                .then(|| {
+                    // One for debugging, because the others say more, or else the oldest of all.
+                    let index = records.kept.iter().position(is_of_debugging).unwrap_or(0);
+                    records.kept.remove(index)
+                })
+                .flatten();
             records.lost += u64::from(oldest.is_some());
             records.kept.push_back(record);
             (records.kept.len() == 1, oldest)
