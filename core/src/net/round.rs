@@ -54,9 +54,12 @@ pub(crate) struct Round {
     counted: bool,
 }
 
+/// A request under way.
+type Asking = Pin<Box<dyn Future<Output = Asked> + Send>>;
+
 #[derive(Default)]
 struct Part {
-    asking: Option<Pin<Box<dyn Future<Output = Asked> + Send>>>,
+    asking: Option<Asking>,
     request: Option<Request>,
     /// Whether the request was polled, and so has its position.
     queued: bool,
@@ -198,13 +201,7 @@ impl Round {
         (part.asking, part.request, part.queued, part.late) = (Some(asking), Some(request), false, late);
     }
 
-    fn asking(
-        &self,
-        node: usize,
-        request: Request,
-        via: Option<Via>,
-        by: Eval,
-    ) -> Pin<Box<dyn Future<Output = Asked> + Send>> {
+    fn asking(&self, node: usize, request: Request, via: Option<Via>, by: Eval) -> Asking {
         let (connections, footprint, urgent, node_timeout) =
             (Arc::clone(&self.connections), Arc::clone(&self.footprint), self.urgent, self.node_timeout);
         Box::pin(async move {

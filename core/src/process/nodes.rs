@@ -34,7 +34,7 @@ use crate::node::sentinels::{self, Sentinels};
 use crate::node::{Cluster, cluster};
 use crate::options::MAX_CONNECTIONS_DEFAULT;
 use crate::process::environment::Environment;
-use crate::process::pending_releases::{Creditors, PendingReleases};
+use crate::process::pending_releases::{Creditors, Ledger};
 use crate::process::schedule::Schedule;
 use crate::process::waiters::Waiters;
 use crate::protocol::cluster::Redirect;
@@ -61,7 +61,8 @@ pub(crate) struct NodeSet {
     pub(crate) seats: Arc<Seats>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) tracking: Arc<Tracking>,
-    pub(crate) pending_releases: PendingReleases,
+    /// The pending releases of each node.
+    ledgers: Vec<Ledger>,
     routes: Routing,
 }
 
@@ -83,7 +84,7 @@ impl NodeSet {
         environment: &Arc<Environment>,
         schedule: &Arc<Schedule>,
     ) -> Self {
-        let pending_releases = PendingReleases::new(members.len());
+        let ledgers = (0..members.len()).map(|_| Ledger::new()).collect();
         Self {
             members: Arc::new(members),
             list,
@@ -93,7 +94,7 @@ impl NodeSet {
             seats: Seats::new(MAX_CONNECTIONS_DEFAULT),
             waiters: Arc::default(),
             tracking: Arc::default(),
-            pending_releases,
+            ledgers,
             routes: Routing::None,
         }
     }
@@ -313,8 +314,8 @@ impl Creditors for NodeSet {
         &self.waiters
     }
 
-    fn pending_releases(&self) -> &PendingReleases {
-        &self.pending_releases
+    fn ledger(&self, node: usize) -> &Ledger {
+        &self.ledgers[node]
     }
 
     fn successor(&self, lock_key: &[u8]) -> Option<Arc<dyn Creditors>> {

@@ -80,15 +80,12 @@ const WINDOW_AT_END: usize = 4_096;
 /// long.
 const LISTENED_TRIES: u32 = 6;
 
-/// A release in flight.
-pub(crate) type Releasing = Answering;
-
 /// The node set of pending releases. Lives as long as any of them.
 pub(crate) trait Creditors: fmt::Debug + Send + Sync {
     fn members(&self) -> &Members;
     fn connections(&self, runtime: &Handle) -> Arc<Connections>;
     fn waiters(&self) -> &Waiters;
-    fn pending_releases(&self) -> &PendingReleases;
+    fn ledger(&self, node: usize) -> &Ledger;
 
     /// Returns the set that has this key now, if it is another one because a cluster has changed.
     fn successor(&self, lock_key: &[u8]) -> Option<Arc<dyn Creditors>>;
@@ -129,7 +126,7 @@ impl Account {
     }
 
     /// Queues the release on `connection` now, and returns the future of its answer.
-    pub(crate) fn queue(&self, connection: Connection) -> Releasing {
+    pub(crate) fn queue(&self, connection: Connection) -> Answering {
         connection.queue(self.release())
     }
 
@@ -146,7 +143,7 @@ impl Account {
     /// the node may have had a key of this token before that create.
     ///
     /// The call that they come from is `leaving` until so many have ended that a quorum of nodes is free.
-    pub(crate) fn add_pending(self, releases: Vec<(usize, Option<(Releasing, bool)>)>, leaving: Option<Leaving>) {
+    pub(crate) fn add_pending(self, releases: Vec<(usize, Option<(Answering, bool)>)>, leaving: Option<Leaving>) {
         let account = Arc::new(self);
         let nodes = account.set.members().len();
         let blocking = (releases.len() + quorum(nodes)).saturating_sub(nodes);
@@ -204,7 +201,7 @@ struct PendingRelease {
     account: Arc<Account>,
     node: usize,
     /// The release queued behind an unanswered create, on the same connection, while it is awaited.
-    behind: Option<Releasing>,
+    behind: Option<Answering>,
     /// How many keys are to be deleted until none can be left: 0 where any answer shows that, and otherwise the one of a
     /// create that may still be on its way over another connection, and the one that may have been there before.
     keys: u8,
@@ -257,20 +254,17 @@ impl PendingRelease {
     fn enqueue(self) {
         let (environment, set) = (Arc::clone(&self.account.environment), Arc::clone(&self.account.set));
         let node = self.node;
-        let entered = set.pending_releases().ledgers[node].enter(self);
-        entered.log(&set.members().nodes[node].address);
-        let Entered { is_first, dropped, .. } = entered;
-        drop(dropped);
-        if is_first {
+        let ledger = set.ledger(node);
+        if ledger.enter(self, &set.members().nodes[node].address) {
             let (payers, own) = (Arc::clone(&set), Arc::clone(&environment));
             // Without its payer, nobody sends what is pending.
-            let unpaid = OnDrop::new(move || payers.pending_releases().ledgers[node].give_up());
+            let unpaid = OnDrop::new(move || payers.ledger(node).give_up());
             environment.background.spawn(async move {
                 Payer::new(set, own, node).run().await;
                 unpaid.cancel();
             });
         } else {
-            set.pending_releases().ledgers[node].added.notify_one();
+            ledger.added.notify_one();
         }
     }
 }
@@ -292,20 +286,8 @@ async fn listen(account: Arc<Account>, mut pending: Vec<PendingRelease>) {
     pending.into_iter().for_each(PendingRelease::enqueue);
 }
 
-/// The pending releases of one node set.
-#[derive(Debug)]
-pub(crate) struct PendingReleases {
-    ledgers: Vec<Ledger>,
-}
-
-impl PendingReleases {
-    pub(crate) fn new(nodes: usize) -> Self {
-        Self { ledgers: (0..nodes).map(|_| Ledger::new(MOST)).collect() }
-    }
-}
-
 /// One node's pending releases.
-struct Ledger {
+pub(crate) struct Ledger {
     most: usize,
     state: Mutex<State>,
     added: Notify,
@@ -324,35 +306,16 @@ struct State {
     warned: bool,
 }
 
-/// The result of entering a release.
-struct Entered {
-    /// Whether no payer runs yet.
-    is_first: bool,
-    /// The oldest release, if there were too many.
-    dropped: Option<PendingRelease>,
-    /// Whether it was the first one dropped.
-    is_warning: bool,
-}
-
-impl Entered {
-    /// Warns about the node at `address`.
-    fn log(&self, address: &impl fmt::Display) {
-        if self.is_warning {
-            log!(RELEASES_ABANDONED, node = %address,
-                "too many pending releases for the node; leaving the oldest keys to expire"
-            );
-        }
-    }
-}
-
 opaque!(Ledger);
 
 impl Ledger {
-    fn new(most: usize) -> Self {
-        Self { most, state: Mutex::default(), added: Notify::new() }
+    pub(crate) fn new() -> Self {
+        Self { most: MOST, state: Mutex::default(), added: Notify::new() }
     }
 
-    fn enter(&self, pending: PendingRelease) -> Entered {
+    /// Enters a release of the node at `address`. If there are too many, the oldest is dropped, of which the first is
+    /// warned about. Returns whether no payer runs yet.
+    fn enter(&self, pending: PendingRelease, address: &impl fmt::Display) -> bool {
         let mut state = self.state.lock();
         state.ready.push_back(pending);
         // Postponed releases were sent before, so they are older than ready ones.
@@ -362,7 +325,14 @@ impl Ledger {
         let is_warning = dropped.is_some() && !mem::replace(&mut state.warned, true);
         let is_first = !mem::replace(&mut state.paying, true);
         state.added = true;
-        Entered { is_first, dropped, is_warning }
+        drop(state);
+        drop(dropped);
+        if is_warning {
+            log!(RELEASES_ABANDONED, node = %address,
+                "too many pending releases for the node; leaving the oldest keys to expire"
+            );
+        }
+        is_first
     }
 
     /// Whether a release became pending since the last call.
@@ -467,7 +437,7 @@ struct Sent {
     pending: PendingRelease,
     connection: Connection,
     at: Moment,
-    answer: Releasing,
+    answer: Answering,
 }
 
 /// A release and its answer or failure.
@@ -525,7 +495,7 @@ impl Payer {
     }
 
     fn ledger(&self) -> &Ledger {
-        &self.set.pending_releases().ledgers[self.node]
+        self.set.ledger(self.node)
     }
 
     /// Sends until no release is pending.
@@ -602,7 +572,7 @@ impl Payer {
         let (connections, node, request, over) =
             (Arc::clone(&self.connections), self.node, pending.account.release(), connection.clone());
         // This task polls, and so queues, it before anything else.
-        let answer: Releasing = Box::pin(async move {
+        let answer: Answering = Box::pin(async move {
             let _watched = connections.track_request(node);
             let answer = over.call_known(&request).await;
             if answer.as_ref().err().is_some_and(Failure::is_redirect) {
@@ -626,7 +596,7 @@ impl Payer {
         let clock = self.connections.clock.clone();
         let mut timer = pin!(clock.sleep_until(until));
         let set = Arc::clone(&self.set);
-        let mut added = pin!(set.pending_releases().ledgers[self.node].added.notified());
+        let mut added = pin!(set.ledger(self.node).added.notified());
         poll_fn(|cx| {
             let answers = self.poll_sent(false, cx);
             if !answers.is_empty() {
@@ -824,16 +794,13 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_first_for_want_of_room_and_is_warned_about_once() {
-        let ledger = Ledger::new(3);
+        let ledger = Ledger { most: 3, ..Ledger::new() };
         for first in [0, 10] {
-            let entered: Vec<_> = (first..first + 5).map(|number| ledger.enter(pending(number))).collect();
-            let dropped: Vec<_> = entered.iter().map(|entered| entered.dropped.as_ref().map(number)).collect();
-            assert_eq!(dropped, [None, None, None, Some(first), Some(first + 1)]);
-            let warnings: Vec<_> = entered.iter().map(|entered| heard::text(|| entered.log(&"a")).1).collect();
+            let entered = (first..first + 5).map(|number| heard::text(|| ledger.enter(pending(number), &"a")));
+            let (pays, said): (Vec<_>, Vec<_>) = entered.unzip();
             let is_warning = |text: &String| text.contains("releases_abandoned") && text.contains("node=a");
-            assert_eq!(warnings.iter().map(is_warning).collect::<Vec<_>>(), [false, false, false, true, false]);
-            let payers = entered.iter().filter(|entered| entered.is_first).count();
-            assert_eq!(payers, 1, "one pays for all");
+            assert_eq!(said.iter().map(is_warning).collect::<Vec<_>>(), [false, false, false, true, false]);
+            assert_eq!(pays, [true, false, false, false, false], "one pays for all");
             assert!(!ledger.end(), "something is pending");
             assert_eq!(taken(&ledger, now()), [first + 2, first + 3, first + 4]);
             // The ledger was empty: the next drop warns again.
@@ -843,17 +810,16 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_before_goes_before_what_was_not() {
-        let ledger = Ledger::new(2);
+        let ledger = Ledger { most: 2, ..Ledger::new() };
         ledger.postpone(pending(0), now().after(TTL / 2));
-        ledger.enter(pending(1));
-        let entered = ledger.enter(pending(2));
-        assert_eq!(entered.dropped.as_ref().map(number), Some(0));
+        (1..3).for_each(|number| _ = ledger.enter(pending(number), &"a"));
+        assert_eq!(taken(&ledger, now().after(TTL / 2)), [1, 2]);
     }
 
     #[test]
     fn what_went_unanswered_keeps_its_place() {
-        let ledger = Ledger::new(MOST);
-        (0..4).for_each(|number| drop(ledger.enter(pending(number))));
+        let ledger = Ledger::new();
+        (0..4).for_each(|number| _ = ledger.enter(pending(number), &"a"));
         let sent = [ledger.take(now()), ledger.take(now())].map(Option::unwrap);
         ledger.put_back(sent.into());
         assert_eq!(taken(&ledger, now()), [0, 1, 2, 3]);
@@ -861,18 +827,18 @@ mod tests {
 
     #[test]
     fn a_debt_comes_again_in_time_and_goes_with_its_key() {
-        let ledger = Ledger::new(MOST);
+        let ledger = Ledger::new();
         let soon = now().after(TTL / 2);
         ledger.postpone(pending(0), soon);
         ledger.postpone(pending(1), now().after(TTL));
         assert_eq!((ledger.due(now()), taken(&ledger, now())), (Some(soon), vec![]));
         assert_eq!((taken(&ledger, soon), ledger.due(soon)), (vec![0], None));
-        ledger.enter(pending(2));
+        ledger.enter(pending(2), &"a");
         ledger.sweep(soon);
         assert_eq!(ledger.due(soon), Some(soon));
         ledger.sweep(now().after(TTL));
         assert_eq!(ledger.due(soon), None);
-        ledger.enter(pending(3));
+        ledger.enter(pending(3), &"a");
         assert_eq!(taken(&ledger, now().after(TTL)), [0; 0]);
     }
 
@@ -886,7 +852,7 @@ mod tests {
         PendingRelease { part, ..pending }.enqueue();
         let left = pin!(waiters.left(&account.keys));
         assert!(account.environment.clock.timeout(LIMIT, left).await.is_some());
-        assert!(account.set.pending_releases().ledgers[0].due(Moment::NEVER).is_some(), "it is sent again");
+        assert!(account.set.ledger(0).due(Moment::NEVER).is_some(), "it is sent again");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
