@@ -67,7 +67,7 @@ pub(crate) async fn attempt(
     // Those who wait for a slot are counted when they look.
     let positions = state.positions.clone().filter(|_| state.slot.is_none());
     let round = Round::new(connections, claim.footprint(), settings.node_timeout, limit);
-    let start = round.started();
+    let start = round.started;
     let count = positions.as_ref().map(|positions| Count::new(context, connections, positions));
     let mut asking = Asking::new(round, count);
     let mut ballots = Ballots::new(nodes);

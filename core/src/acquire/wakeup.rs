@@ -318,8 +318,7 @@ impl Wakeup {
             probed.silent = probed.silent.with(node);
             let round = asking.round();
             if !round.leaves_out(node) {
-                let counted =
-                    |positions: &Arc<Positions>| Action::Peek { wants: positions.asks(node, round.started()) };
+                let counted = |positions: &Arc<Positions>| Action::Peek { wants: positions.asks(node, round.started) };
                 let action = positions.map_or(Action::Inspect { asks: false }, counted);
                 round.ask(node, Request { keys: Arc::clone(&self.context.spec.keys), token, action }, None);
             }

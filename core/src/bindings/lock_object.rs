@@ -249,7 +249,7 @@ impl LockObject {
     pub fn waited(&self) -> Option<Waited> {
         let state = self.local(Pid::now()).state.lock();
         match &state.phase {
-            Phase::Held(current) => Some(current.owner.lease().meter.waited()),
+            Phase::Held(current) => Some(current.owner.lease().meter.waited),
             _ => state.failed,
         }
     }

@@ -84,7 +84,7 @@ impl Attachment {
         let claim = self.claim.as_ref().expect("taken only when it is over");
         let round = Round::new(connections, claim.footprint(), settings.node_timeout, limit);
         let mut round = round.urgent(connect_by).until(limit);
-        let start = round.started();
+        let start = round.started;
         let mut ballots = KeyBallots::new(vec![KeyVote::Pending; nodes]);
         ballots.ask(&mut round, &self.request);
         let verdict = ballots.decide(&mut round, |_, answer, _| extend::vote(answer)).await;

@@ -242,8 +242,8 @@ impl Claim {
             return;
         }
         let (process, footprint) = (Arc::clone(&inner.process), Arc::clone(&inner.footprint));
-        let time = round.node_timeout();
-        let due = backoff::unheard(round.started().after(time), time);
+        let time = round.node_timeout;
+        let due = backoff::unheard(round.started.after(time), time);
         round.drain_in_background(footprint, |footprint, node, answer, sent| {
             released(footprint, node, answer, sent);
         });

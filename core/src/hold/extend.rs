@@ -82,7 +82,7 @@ pub(crate) async fn extend(lease: &Arc<Lease>, connections: &Arc<Connections>, t
         Wait::Call => round.urgent(connect_by),
         Wait::Until(end) => round.urgent(connect_by).until(end),
     };
-    let start = round.started();
+    let start = round.started;
     let mut ballots = KeyBallots::new(vec![KeyVote::Pending; connections.members.len()]);
     ballots.ask(&mut round, &request);
     let answers = |ballots: &KeyBallots| ballots.answers(&connections.members, describe);

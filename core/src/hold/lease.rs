@@ -78,7 +78,7 @@ pub(crate) struct Lease {
     /// When it was acquired.
     acquired: Moment,
     /// The nodes to which the acquire could not be sent.
-    missed: NodeMask,
+    pub(crate) missed: NodeMask,
     pub(crate) meter: HoldMeter,
     state: Mutex<State>,
     lost: Notify,
@@ -426,7 +426,7 @@ impl Lease {
         drop(state);
         // Before anybody hears of the loss and looks at the metrics.
         let trace = self.meter.lose(&self.context.process, loss.reason, self.now());
-        let unlogged = Unlogged::new(&self.context.spec.name, loss.reason, trace);
+        let unlogged = Unlogged { name: self.context.spec.name.clone(), reason: loss.reason, trace };
         self.context.process.schedule.remove(self, due);
         match ownership {
             Some(ownership) if loss.reason.is_by_time() && !self.margin().is_zero() => {
@@ -686,11 +686,6 @@ impl Lease {
         if is_over {
             self.lost.notify_waiters();
         }
-    }
-
-    /// Returns the nodes to which the acquire could not be sent.
-    pub(crate) fn missed(&self) -> NodeMask {
-        self.missed
     }
 
     /// Returns at least twice `ttl`, so that no fence expires while its lock may be held.

@@ -22,7 +22,7 @@ pub(crate) struct HoldMeter {
     /// Where the lock is counted, if by its name.
     named: Option<Arc<Counts>>,
     /// How its acquire waited.
-    waited: Waited,
+    pub(crate) waited: Waited,
     /// When it began.
     began: SharedMoment,
     is_counted: AtomicBool,
@@ -43,11 +43,6 @@ impl HoldMeter {
     /// Returns where the lock is counted.
     pub(crate) fn counts<'a>(&'a self, process: &'a Process) -> &'a Counts {
         process.metrics.of(self.named.as_ref())
-    }
-
-    /// Returns how the acquire waited.
-    pub(crate) fn waited(&self) -> Waited {
-        self.waited
     }
 
     /// Begins to count the hold. Once, before anything can end it.

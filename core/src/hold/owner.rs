@@ -49,7 +49,7 @@ impl LeaseOwner {
             return false;
         }
         lease.meter.trace_hold(&lease.context.spec.name, lease.fence);
-        if !lease.missed().is_empty() {
+        if !lease.missed.is_empty() {
             restore::make_up(lease);
         }
         true

@@ -76,7 +76,7 @@ pub(crate) fn make_up(lease: &Arc<Lease>) {
     let process = Arc::clone(&lease.context.process);
     process.background.spawn(async move {
         let connections = lease.context.set().connections(&Handle::current());
-        for node in lease.missed().nodes() {
+        for node in lease.missed.nodes() {
             if connections.current(node).is_none() {
                 seek(&lease.context, node);
             } else if lease.may_lack(node) {

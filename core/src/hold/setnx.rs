@@ -85,7 +85,7 @@ async fn ask(
     }
     let _pending_work = PendingWork::new(&context.process.shutdown);
     let mut round = Round::untraced(&connections, settings.node_timeout, limit);
-    let start = round.started();
+    let start = round.started;
     round.ask(NODE, request(&context, Action::SetnxAcquire { ttl: settings.ttl }), None);
     let mut caller = Some(caller);
     loop {

@@ -39,8 +39,9 @@ use crate::transport::failure::{Failure, in_millis};
 pub(crate) struct Round {
     connections: Arc<Connections>,
     footprint: Arc<Footprint>,
-    started: Moment,
-    node_timeout: Duration,
+    pub(crate) started: Moment,
+    /// How long the nodes have, unless a limit is sooner.
+    pub(crate) node_timeout: Duration,
     limit: Moment,
     timer: Deadline,
     parts: Vec<Part>,
@@ -147,15 +148,6 @@ impl Round {
     pub(crate) fn strict(mut self) -> Self {
         self.limit = self.timer.at;
         self
-    }
-
-    pub(crate) fn started(&self) -> Moment {
-        self.started
-    }
-
-    /// Returns how long the nodes have, unless a limit is sooner.
-    pub(crate) fn node_timeout(&self) -> Duration {
-        self.node_timeout
     }
 
     /// Gives the round another `node_timeout` from now, for a second script.

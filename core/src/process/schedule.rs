@@ -121,16 +121,13 @@ pub(crate) struct NotHeld;
 #[derive(Debug)]
 #[must_use = "a loss is logged"]
 pub(crate) struct Unlogged {
-    name: Name,
-    reason: LostReason,
-    trace: Option<EndedSpan>,
+    pub(crate) name: Name,
+    pub(crate) reason: LostReason,
+    /// `None` for a lock that has not reached its user.
+    pub(crate) trace: Option<EndedSpan>,
 }
 
 impl Unlogged {
-    pub(crate) fn new(name: &Name, reason: LostReason, trace: Option<EndedSpan>) -> Self {
-        Self { name: name.clone(), reason, trace }
-    }
-
     pub(crate) fn log(self) {
         // A lock that has not reached its user was not held.
         if let Some(trace) = self.trace {
