@@ -31,19 +31,9 @@ const MOST: u32 = 5;
 /// A node's answer, with the connection that carried the request.
 pub(crate) type Asked = (Option<Connection>, Result<Reply, Failure>);
 
-/// Returns the answer to `request`, which `node` has answered with `answer` over `connection`: the same, or that of the
-/// server that has the slot.
+/// Returns the answer to `request`, which was sent in this way, and which `node` has answered with `answer` over `first`:
+/// the same, or that of the server that has the slot.
 pub(crate) async fn follow(
-    connections: &Arc<Connections>,
-    node: usize,
-    request: &Request,
-    answered: (Connection, Result<Reply, Failure>),
-) -> Asked {
-    follow_from(connections, node, request, answered, OpenSlot::default()).await
-}
-
-/// Does as [`follow`] for a request that was sent in this way.
-async fn follow_from(
     connections: &Arc<Connections>,
     node: usize,
     request: &Request,
@@ -108,7 +98,7 @@ async fn follow_each(connections: &Arc<Connections>, node: usize, request: &Requ
     for keys in request.keys.each() {
         let one = Request { keys: Arc::new(keys.alone()), ..request.clone() };
         let answer = first.call_in_open_slot(&one, OpenSlot { asking: false, bare: true }).await;
-        let (_, answer) = follow(connections, node, &one, (first.clone(), answer)).await;
+        let (_, answer) = follow(connections, node, &one, (first.clone(), answer), OpenSlot::default()).await;
         match answer {
             Ok(reply) => all = Some(worse(all, reply)),
             Err(failure) => return (Some(first), Err(failure)),
@@ -131,7 +121,7 @@ async fn look_at_each(
         let one = Request { action, ..request.clone() };
         let open = OpenSlot { asking: false, bare: true };
         let answer = first.call_in_open_slot(&one, open).await;
-        match follow_from(connections, node, &one, (first.clone(), answer), open).await {
+        match follow(connections, node, &one, (first.clone(), answer), open).await {
             (_, Ok(Reply::Slots { free, ttl_left, .. })) => {
                 all.extend(free.first().map(|_| place));
                 least = least.into_iter().chain(ttl_left).min();

@@ -29,7 +29,7 @@ use crate::net::footprint::{Footprint, Trace};
 use crate::net::redirect::{Asked, follow};
 use crate::net::timers::Deadline;
 use crate::node::Connection;
-use crate::node::way::Eval;
+use crate::node::way::{Eval, OpenSlot};
 use crate::protocol::quorum::{NodeMask, quorum};
 use crate::protocol::request::{Action, Reply, Request};
 use crate::sys::clock::Moment;
@@ -240,7 +240,7 @@ impl Round {
             }
             if answer.as_ref().err().is_some_and(Failure::is_redirect) {
                 // On the heap, because few requests need it and every request would be as large.
-                return Box::pin(follow(&connections, node, &request, (connection, answer))).await;
+                return Box::pin(follow(&connections, node, &request, (connection, answer), OpenSlot::default())).await;
             }
             (Some(connection), answer)
         })

@@ -48,6 +48,7 @@ use tokio::sync::Notify;
 use crate::net::connections::{Connections, Members};
 use crate::net::redirect::follow;
 use crate::node::traffic::PendingCount;
+use crate::node::way::OpenSlot;
 use crate::node::{Answering, Connection};
 use crate::process::environment::Environment;
 use crate::process::shutdown::PendingWork;
@@ -576,7 +577,7 @@ impl Payer {
             let _watched = connections.track_request(node);
             let answer = over.call_known(&request).await;
             if answer.as_ref().err().is_some_and(Failure::is_redirect) {
-                return follow(&connections, node, &request, (over, answer)).await.1;
+                return follow(&connections, node, &request, (over, answer), OpenSlot::default()).await.1;
             }
             answer
         });
