@@ -787,7 +787,6 @@ impl Connections {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use harness::{Server, eventually, redis};
 

@@ -373,7 +373,6 @@ impl Cluster {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;

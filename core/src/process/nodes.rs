@@ -514,7 +514,6 @@ impl Router for Routes {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use tokio::runtime::Handle;
 

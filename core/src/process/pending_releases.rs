@@ -737,7 +737,6 @@ impl Payer {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use harness::{LIMIT, Server};
 

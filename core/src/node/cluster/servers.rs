@@ -169,7 +169,6 @@ fn told_in(answer: &Value, host: &str) -> Option<Vec<Told>> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use super::*;
 

@@ -403,7 +403,6 @@ impl Seen<'_> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
     use super::*;
 
