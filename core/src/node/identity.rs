@@ -86,6 +86,14 @@ pub(crate) struct ServerInfo {
     pub(crate) again: Moment,
 }
 
+impl ServerInfo {
+    /// Returns the info of a server that told this, and nothing else.
+    pub(crate) fn of(identity: Identity) -> Self {
+        let (uptime, again) = (Duration::ZERO, Moment::NEVER);
+        Self { identity, uptime, evicts: None, lacks: Lacks::default(), watched: false, again }
+    }
+}
+
 /// The optional commands that a node refuses, or hangs up on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lacks {

@@ -7,17 +7,15 @@ use redis::Value;
 
 use super::scripts::text;
 use crate::node::identity::{Identity, Lacks, Role, ServerInfo};
-use crate::sys::clock::Moment;
+
+/// Returns the role in an answer to HELLO, as it is named there; empty if there is none.
+pub(super) fn word_of_hello(hello: &Value) -> &str {
+    fields_in(hello).remove("role").unwrap_or_default()
+}
 
 /// Returns the role in an answer to HELLO.
 pub(super) fn role_of_hello(hello: &Value) -> Role {
-    let role = |key: &Value, value: &Value| (text(key) == Some("role")).then(|| role(text(value).unwrap_or_default()));
-    let told = match hello {
-        Value::Map(pairs) => pairs.iter().find_map(|(key, value)| role(key, value)),
-        Value::Array(items) => items.chunks_exact(2).find_map(|pair| role(&pair[0], &pair[1])),
-        _ => None,
-    };
-    told.unwrap_or_default()
+    role(word_of_hello(hello))
 }
 
 fn role(said: &str) -> Role {
@@ -65,12 +63,10 @@ pub(super) fn server_info(info: &str) -> ServerInfo {
     let field = |name: &str| lines.get(name).copied().unwrap_or_default();
     let policy = field("maxmemory_policy");
     ServerInfo {
-        identity: identity(info),
         uptime: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
         evicts: (!matches!(policy, "noeviction" | "")).then(|| policy.to_owned()),
         lacks: Lacks { info: field("run_id").is_empty(), ..Lacks::default() },
-        watched: false,
-        again: Moment::NEVER,
+        ..ServerInfo::of(identity(info))
     }
 }
 

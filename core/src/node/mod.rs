@@ -16,6 +16,7 @@ use crate::texts::opaque;
 use crate::transport::failure::Failure;
 use crate::transport::logins::Logins;
 use crate::transport::progress::{Phase, Progress};
+use crate::transport::tls::Tls;
 
 #[cfg_attr(not(feature = "cluster"), path = "cluster_off.rs")]
 pub(crate) mod cluster;
@@ -52,6 +53,7 @@ pub(crate) mod testing;
 pub(crate) mod traffic;
 pub(crate) mod way;
 
+use self::redis::How;
 pub(crate) use cluster::Cluster;
 use event::{EventSink, NodeEvent};
 use identity::{Identity, ServerInfo};
@@ -86,18 +88,25 @@ impl Node {
     ) -> Result<Self, Error> {
         Ok(match (&address.target, cluster) {
             (Target::Cluster { .. }, Some(cluster)) => Self::Cluster(cluster),
-            (Target::Tcp { host, .. }, Some(cluster)) => {
-                Self::Redis(Box::new(redis::RedisNode::with_tls(address, logins, None, cluster.tls_to(host)?)))
-            }
             (Target::Memory { name }, _) => Self::Memory(memory.named(name)),
-            _ => Self::Redis(Box::new(redis::RedisNode::new(address, logins, sentinels)?)),
+            (target, cluster) => {
+                let tls = match (address.tls(), target, cluster) {
+                    (_, Target::Tcp { host, .. }, Some(cluster)) => cluster.tls_to(host)?,
+                    (Some(options), Target::Tcp { host, .. }, None) => Some(Arc::new(Tls::new(options, host)?)),
+                    (Some(options), Target::Sentinel { sentinels, .. }, _) => {
+                        Some(Arc::new(Tls::new(options, &sentinels[0].0)?))
+                    }
+                    _ => None,
+                };
+                Self::Redis(Box::new(redis::RedisNode::new(address, logins, sentinels, tls)))
+            }
         })
     }
 
     /// Returns the sentinels that name its server, if there are any.
     pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
         match self {
-            Self::Redis(node) => node.sentinels(),
+            Self::Redis(node) => node.sentinels.as_ref(),
             Self::Memory(_) | Self::Cluster(_) => None,
             Self::Simulated(node) => node.sentinels(),
         }
@@ -120,7 +129,7 @@ impl Node {
     ) -> Result<(Connection, ServerInfo), Failure> {
         match self {
             Self::Redis(node) => {
-                let (connection, server_info) = node.connect(clock, events, is_known, progress).await?;
+                let (connection, server_info) = node.connect(&How { clock, progress, events, is_known }).await?;
                 Ok((Connection::Redis(connection), server_info))
             }
             // Then a request begins again, at the server that the map names.
@@ -152,7 +161,7 @@ impl Connection {
     /// executed and its reply discarded.
     pub(crate) async fn call(&self, request: &Request, by: Eval) -> Result<Reply, Failure> {
         let answer = match self {
-            Self::Redis(connection) => connection.call(request, by).await,
+            Self::Redis(connection) => connection.call(request, by, OpenSlot::default()).await,
             Self::Memory(connection) => connection.call(request),
             Self::Simulated(link) => link.call(request.clone(), by, OpenSlot::default()).await,
         };
@@ -185,7 +194,7 @@ impl Connection {
     /// Asks once more in the way that an open slot needs, by the script's text. As [`Connection::call`] otherwise.
     pub(crate) async fn call_in_open_slot(&self, request: &Request, way: OpenSlot) -> Result<Reply, Failure> {
         match self {
-            Self::Redis(connection) => connection.call_in(request, Eval::Text, way).await,
+            Self::Redis(connection) => connection.call(request, Eval::Text, way).await,
             Self::Memory(_) => self.call(request, Eval::Text).await,
             Self::Simulated(link) => link.call(request.clone(), Eval::Text, way).await,
         }
@@ -199,7 +208,7 @@ impl Connection {
     /// Returns the receiver of the changes that the node reports on this connection, if it reports any.
     fn reports_to(&self) -> Option<&EventSink> {
         match self {
-            Self::Redis(connection) => connection.reports_to(),
+            Self::Redis(connection) => connection.reports_to.as_ref(),
             Self::Memory(connection) => connection.reports_to(),
             Self::Simulated(link) => link.reports_to(),
         }

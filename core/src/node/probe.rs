@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::info::{owned_fields, role_of_hello};
+use super::info::{owned_fields, word_of_hello};
 use super::pipeline::Answer;
 use super::redis::RedisConnection;
 use super::refusal::{is_unknown, is_unknown_to_scripts, of_state, refusal};
 use super::scripts::text;
-use crate::node::identity::Role;
 use crate::protocol::diagnosis::Refusal;
 use crate::protocol::diagnosis::cluster::{ClusterFacts, View};
 use crate::protocol::diagnosis::server::{COUNTING, Certificate, NEEDED, Rights, SHARING, ServerFacts, has_aof};
@@ -25,7 +24,7 @@ const KEY_TTL: &str = "10000";
 
 /// Probes a server. `key` is free, and belongs to this probe alone.
 pub(crate) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock) -> Result<ServerFacts, Failure> {
-    let plan = connection.plan();
+    let plan = connection.plan;
     let said = if plan.hello { Some(ask(connection, &["HELLO"]).await?) } else { None };
     let info = if plan.info {
         refusal(ask(connection, &["INFO"]).await?).map(|info| text(&info).unwrap_or_default().to_owned())
@@ -36,7 +35,7 @@ pub(crate) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock
         Some(Value::Map(_)) => Ok(()),
         _ => Err("refused, or hang-up".to_owned()),
     };
-    let tracking = match (connection.reports_to(), &resp3) {
+    let tracking = match (&connection.reports_to, &resp3) {
         (Some(_), _) => Ok(()),
         (None, Ok(())) => refusal(ask(connection, &["CLIENT", "TRACKING", "ON", "NOLOOP"]).await?).map(drop),
         (None, Err(_)) => Err("needs HELLO".to_owned()),
@@ -48,12 +47,12 @@ pub(crate) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock
     let fsync = if info.as_ref().is_ok_and(|info| has_aof(info)) { fsync(connection).await } else { None };
     Ok(ServerFacts {
         encrypted: None,
-        certificate: connection.certificate().map(|validity| {
+        certificate: connection.certificate.map(|validity| {
             let now = clock.wall_micros() / 1_000_000;
             Certificate { left: validity.left(now), lifetime: validity.lifetime() }
         }),
         info,
-        role: said.as_ref().map(|said| word(role_of_hello(said)).to_owned()),
+        role: said.as_ref().map(|said| word_of_hello(said).to_owned()),
         resp3,
         tracking,
         rights,
@@ -87,7 +86,8 @@ pub(crate) async fn cluster(connection: &RedisConnection) -> ClusterFacts {
 pub(crate) async fn existing(connection: &RedisConnection, keys: &[String]) -> Vec<usize> {
     let commands: Vec<_> = keys.iter().map(|key| vec!["GET", key]).collect();
     let answers = connection.ask(&commands).await;
-    answers.iter().enumerate().filter(|(_, answer)| is_text(answer)).map(|(number, _)| number).collect()
+    let is_text = |answer: &Answer| matches!(answer, Ok(value) if text(value).is_some());
+    (0..keys.len()).zip(&answers).filter(|(_, answer)| is_text(answer)).map(|(number, _)| number).collect()
 }
 
 /// Writes `key`, which expires soon.
@@ -98,10 +98,6 @@ pub(crate) async fn write(connection: &RedisConnection, key: &str) {
 /// Deletes `key`.
 pub(crate) async fn delete(connection: &RedisConnection, key: &str) {
     connection.ask(&[vec!["DEL", key]]).await;
-}
-
-fn is_text(answer: &Answer) -> bool {
-    matches!(answer, Ok(value) if text(value).is_some())
 }
 
 async fn ask(connection: &RedisConnection, command: &[&str]) -> Answer {
@@ -199,13 +195,4 @@ async fn evalsha(connection: &RedisConnection, key: &str) -> Option<Result<(), R
 async fn fsync(connection: &RedisConnection) -> Option<String> {
     let answer = ask(connection, &["CONFIG", "GET", "appendfsync"]).await.ok()?;
     owned_fields(&answer).remove("appendfsync")
-}
-
-/// Returns a role as INFO names it.
-fn word(role: Role) -> &'static str {
-    match role {
-        Role::Untold => "",
-        Role::Master => "master",
-        Role::Replica => "slave",
-    }
 }

@@ -18,7 +18,7 @@ use redis::{Cmd, PushKind, Value};
 use tokio::runtime::Handle;
 
 use super::info::{identity, role_of_hello, server_info};
-use super::native_delete::{self, Comparing, NativeDelete};
+use super::native_delete::{self, NativeDelete};
 use super::pipeline::{Answer, Pipeline, Unasked};
 use super::refusal::{Offence, accepted, during_setup, greeted, is_full, is_unknown, is_unwanted};
 use super::scripts::{ScriptId, command, reply, text};
@@ -26,7 +26,6 @@ use super::sentinels::Sentinels;
 use super::setup::{self, Hashes, Plan, Setup, authentication, command_of};
 use crate::address::{Address, Target};
 use crate::credentials::{Login, Secret};
-use crate::error::Error;
 use crate::node::event::{EventSink, NodeEvent};
 use crate::node::identity::{Identity, Lacks, Role, ServerInfo};
 use crate::node::way::{Eval, OpenSlot};
@@ -53,11 +52,24 @@ const AUTHENTICATION_MOST: Duration = Duration::from_secs(10);
 /// How long what a server told of itself on a connection lasts, before an extension asks again.
 const TOLD_LASTS: Duration = Duration::from_secs(10);
 
+/// How a connection is made.
+pub(super) struct How<'a> {
+    pub(super) clock: &'a Clock,
+    /// Says where it is.
+    pub(super) progress: &'a Progress,
+    pub(super) events: Option<EventSink>,
+    /// Whether the server was known before.
+    pub(super) is_known: bool,
+}
+
+/// A new connection, and what the server told of itself on it.
+type Made = (RedisConnection, ServerInfo);
+
 /// A server, ready to connect to.
 pub(crate) struct RedisNode {
     address: Address,
     /// They name the server, if there are any.
-    sentinels: Option<Arc<Sentinels>>,
+    pub(super) sentinels: Option<Arc<Sentinels>>,
     tls: Option<Arc<Tls>>,
     logins: LoginSource,
     /// Sent first, or next, on every connection.
@@ -74,22 +86,8 @@ pub(crate) struct RedisNode {
 opaque!(RedisNode);
 
 impl RedisNode {
-    /// Makes a node, and reads the files of its TLS options.
-    pub(crate) fn new(
-        address: &Address,
-        logins: Option<&Arc<Logins>>,
-        sentinels: Option<Arc<Sentinels>>,
-    ) -> Result<Self, Error> {
-        let tls = match (address.tls(), &address.target) {
-            (Some(options), Target::Tcp { host, .. }) => Some(Arc::new(Tls::new(options, host)?)),
-            (Some(options), Target::Sentinel { sentinels, .. }) => Some(Arc::new(Tls::new(options, &sentinels[0].0)?)),
-            _ => None,
-        };
-        Ok(Self::with_tls(address, logins, sentinels, tls))
-    }
-
     /// Makes a node whose connections need `tls`.
-    pub(super) fn with_tls(
+    pub(super) fn new(
         address: &Address,
         logins: Option<&Arc<Logins>>,
         sentinels: Option<Arc<Sentinels>>,
@@ -100,21 +98,12 @@ impl RedisNode {
             sentinels,
             tls,
             logins: LoginSource::of(address, logins),
-            selection: (address.db != 0).then(|| {
-                let mut command = redis::cmd("SELECT");
-                command.arg(address.db);
-                command
-            }),
+            selection: (address.db != 0).then(|| command_of(&["SELECT", &address.db.to_string()])),
             hearing_setup: Mutex::default(),
             plain_setup: Mutex::default(),
             hashes: Arc::default(),
             native_delete_from: Arc::default(),
         }
-    }
-
-    /// Returns the sentinels that name the server, if there are any.
-    pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
-        self.sentinels.as_ref()
     }
 
     /// Makes a stream to the server. Cancel safe.
@@ -132,26 +121,19 @@ impl RedisNode {
         Dialer::new(target, tls, self.address.keepalive).dial(clock, progress).await
     }
 
-    /// Connects. Leaves out the commands that a server rejects; see [`Setup`]. `progress` says
-    /// where it is.
-    pub(crate) async fn connect(
-        &self,
-        clock: &Clock,
-        events: Option<EventSink>,
-        is_known: bool,
-        progress: &Progress,
-    ) -> Result<(RedisConnection, ServerInfo), Failure> {
+    /// Connects. Leaves out the commands that a server rejects; see [`Setup`].
+    pub(super) async fn connect(&self, how: &How<'_>) -> Result<Made, Failure> {
         let login = self.logins.login().await.map_err(Failure::NoLogin)?;
-        let result = self.connect_as(&login, (clock, progress), clock.now(), events.clone(), is_known).await;
+        let result = self.connect_as(&login, how, how.clock.now()).await;
         let Some(logins) = self.logins.logins() else { return result };
         match &result {
             Ok(_) => logins.accepted(login.number),
             // A server forgets a login at its end, or before. The provider may have a new one.
             Err(Failure::Forbidden(code)) if matches!(&**code, "WRONGPASS" | "NOAUTH") => {
-                progress.enter(Phase::Login);
+                how.progress.enter(Phase::Login);
                 let other = logins.after_rejection(login.number).await.map_err(Failure::NoLogin)?;
                 if let Some(other) = other {
-                    return self.connect_as(&other, (clock, progress), clock.now(), events, is_known).await;
+                    return self.connect_as(&other, how, how.clock.now()).await;
                 }
             }
             Err(_) => {}
@@ -159,31 +141,24 @@ impl RedisNode {
         result
     }
 
-    async fn connect_as(
-        &self,
-        login: &Numbered,
-        (clock, progress): (&Clock, &Progress),
-        now: Moment,
-        events: Option<EventSink>,
-        is_known: bool,
-    ) -> Result<(RedisConnection, ServerInfo), Failure> {
+    async fn connect_as(&self, login: &Numbered, how: &How<'_>, now: Moment) -> Result<Made, Failure> {
         // RESP2 needs no HELLO, which some proxies refuse.
-        let hears = events.is_some() && self.address.protocol != Some(2);
+        let hears = how.events.is_some() && self.address.protocol != Some(2);
         let setup = || {
             let setup = if hears { &self.hearing_setup } else { &self.plain_setup };
             setup.lock()
         };
-        let mut plan = setup().plan(now, is_known);
-        let mut result = self.set_up(plan, login, events.clone(), (clock, progress), now).await;
+        let mut plan = setup().plan(now, how.is_known);
+        let mut result = self.set_up(plan, login, how, now).await;
         if let (Err(Offence::Hello), true) = (&result, self.address.protocol != Some(3)) {
             setup().refused_hello(now);
             log!(NODE_REFUSES_HELLO, node = %self.address, "HELLO is refused: the end of a connection is noticed by the next request only");
-            plan = setup().plan(now, is_known);
-            result = self.set_up(plan, login, events, (clock, progress), now).await;
+            plan = setup().plan(now, how.is_known);
+            result = self.set_up(plan, login, how, now).await;
         }
         match result {
             Ok((connection, mut server_info)) => {
-                if let (Some(sentinels), Role::Replica) = (self.sentinels(), server_info.identity.role) {
+                if let (Some(sentinels), Role::Replica) = (&self.sentinels, server_info.identity.role) {
                     sentinels.doubt();
                     return Err(Failure::Unreachable(
                         "the server that its sentinels name as primary is a replica".into(),
@@ -214,17 +189,11 @@ impl RedisNode {
     }
 
     /// Makes a connection as `plan` says.
-    async fn set_up(
-        &self,
-        plan: Plan,
-        login: &Numbered,
-        events: Option<EventSink>,
-        (clock, progress): (&Clock, &Progress),
-        now: Moment,
-    ) -> Result<(RedisConnection, ServerInfo), Offence> {
+    async fn set_up(&self, plan: Plan, login: &Numbered, how: &How<'_>, now: Moment) -> Result<Made, Offence> {
+        let How { clock, progress, events, .. } = how;
         // Who asks for RESP2 knows that waiters poll then.
         let wants_notifications = events.as_ref().is_some_and(EventSink::tracks) && self.address.protocol != Some(2);
-        let events = events.filter(|_| plan.hello && self.address.protocol != Some(2));
+        let events = events.clone().filter(|_| plan.hello && self.address.protocol != Some(2));
         let watches = events.as_ref().is_some_and(EventSink::tracks);
         let says_hello = events.is_some() || self.address.protocol == Some(3);
         let stream = self.stream(clock, progress).await.map_err(Offence::None)?;
@@ -286,7 +255,6 @@ impl RedisNode {
                 logins: Arc::clone(logins),
                 number: AtomicU64::new(login.number),
                 runtime: Handle::current(),
-                clock: clock.clone(),
             })
         });
         Ok((RedisConnection { inner, ways, reports_to, logged_in, plan, certificate }, server_info))
@@ -323,11 +291,6 @@ fn opening(first: Vec<Cmd>, plan: Plan, watches: bool) -> Vec<Cmd> {
         commands.push(command_of(&["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]));
     }
     commands
-}
-
-/// Sends all of `commands` in one write. Each has its own answer, up to where the server hung up.
-async fn ask_all(connection: &Pipeline, commands: &[Cmd]) -> Vec<Answer> {
-    join_all(connection.ask_all(commands)).await
 }
 
 /// Emits a server's own messages as events.
@@ -376,11 +339,13 @@ pub(crate) struct RedisConnection {
     inner: Pipeline,
     ways: Arc<ConnectionState>,
     /// Receives the next change of each key that is read on this connection, if the server reports it.
-    reports_to: Option<EventSink>,
+    pub(super) reports_to: Option<EventSink>,
     /// Only where a provider gives the logins.
     logged_in: Option<Arc<LoggedIn>>,
-    plan: Plan,
-    certificate: Option<Validity>,
+    /// The commands that were sent when the connection was set up.
+    pub(super) plan: Plan,
+    /// From when until when the server's certificate is valid; `None` without TLS.
+    pub(super) certificate: Option<Validity>,
 }
 
 /// The login of a connection that a provider gave.
@@ -390,7 +355,6 @@ struct LoggedIn {
     number: AtomicU64,
     /// The connection's runtime.
     runtime: Handle,
-    clock: Clock,
 }
 
 /// The knowledge, gained on a connection, about how to send requests.
@@ -482,20 +446,6 @@ impl RedisConnection {
         self.ways.told.lock().take()
     }
 
-    pub(super) fn reports_to(&self) -> Option<&EventSink> {
-        self.reports_to.as_ref()
-    }
-
-    /// Returns the commands that were sent when the connection was set up.
-    pub(super) fn plan(&self) -> Plan {
-        self.plan
-    }
-
-    /// Returns from when until when the server's certificate is valid; `None` without TLS.
-    pub(super) fn certificate(&self) -> Option<Validity> {
-        self.certificate
-    }
-
     /// Sends commands of words in one write. Each has its own answer, up to where the server hung up.
     pub(super) async fn ask(&self, commands: &[Vec<&str>]) -> Vec<Answer> {
         let commands: Vec<_> = commands.iter().map(|words| command_of(words)).collect();
@@ -504,12 +454,12 @@ impl RedisConnection {
 
     /// Sends `commands` in one write. Each has its own answer, up to where the server hung up.
     pub(super) async fn ask_each(&self, commands: &[Cmd]) -> Vec<Answer> {
-        ask_all(&self.inner, commands).await
+        join_all(self.inner.ask_all(commands)).await
     }
 
     /// Sends the provider's newest login, unless it was sent. Its position in the order is fixed when this returns.
     pub(crate) fn log_in(&self) {
-        let Some(LoggedIn { logins, number, runtime, clock }) = self.logged_in.as_deref() else { return };
+        let Some(LoggedIn { logins, number, runtime }) = self.logged_in.as_deref() else { return };
         if number.load(Ordering::Relaxed) == logins.number() {
             return;
         }
@@ -521,7 +471,7 @@ impl RedisConnection {
         let Some(command) = authentication(&newest.login) else { return };
         let inner = self.inner.clone();
         let sent = begun(Box::pin(async move { inner.ask(&command).await }));
-        let (logins, clock) = (Arc::clone(logins), clock.clone());
+        let (logins, clock) = (Arc::clone(logins), self.ways.clock.clone());
         drop(spawn(runtime, async move {
             let answer = clock.timeout(AUTHENTICATION_MOST, pin!(sent)).await;
             match answer.map(|answer| answer.map(accepted)) {
@@ -534,12 +484,8 @@ impl RedisConnection {
         }));
     }
 
-    pub(crate) async fn call(&self, request: &Request, by: Eval) -> Result<Reply, Failure> {
-        self.call_in(request, by, OpenSlot::default()).await
-    }
-
-    /// Calls in the way that an open slot needs.
-    pub(super) async fn call_in(&self, request: &Request, by: Eval, open: OpenSlot) -> Result<Reply, Failure> {
+    /// Calls, in the way that an open slot needs.
+    pub(super) async fn call(&self, request: &Request, by: Eval, open: OpenSlot) -> Result<Reply, Failure> {
         self.log_in();
         let mut ended = 0;
         if let Action::Release { granted: Some((fence, label)), asks: true } = &request.action
@@ -548,7 +494,15 @@ impl RedisConnection {
             && let Some(comparing) = self.ways.native_delete.command()
             && !self.ways.hintless.load(Ordering::Relaxed)
         {
-            match self.delete(comparing, request, *fence, label).await {
+            // As `NativeDelete::judge` says.
+            let Request { keys, token, .. } = request;
+            let command = native_delete::delete(comparing, keys, token, *fence, label);
+            let [deleted, count] = self.inner.ask_both(command, |command| native_delete::end_count(command, keys));
+            let count = count.await;
+            if matches!(&count, Ok(Value::ServerError(error)) if error.code() == "NOPERM") {
+                self.ways.hintless.store(true, Ordering::Relaxed);
+            }
+            match self.ways.native_delete.judge(deleted.await, count, self.ways.clock.now()) {
                 Ok(answer) => return answer,
                 Err(waiting) => ended = waiting,
             }
@@ -567,12 +521,12 @@ impl RedisConnection {
         let command = command(request, by, hints, self.reports_to.is_some(), open.bare);
         let answer = if open.asking {
             // In one write. Nothing comes in between, which would take the permission.
-            let mut answers = Box::pin(ask_all(&self.inner, &[redis::cmd("ASKING"), command])).await;
+            let mut answers = Box::pin(self.ask_each(&[redis::cmd("ASKING"), command])).await;
             answers.pop().unwrap_or(Err(Failure::Closed))
         } else if self.ways.asks_with(request) {
             let info = command_of(&["INFO", "replication"]);
             // In one write, and answered before the extension is.
-            let mut answers = Box::pin(ask_all(&self.inner, &[info, command])).await;
+            let mut answers = Box::pin(self.ask_each(&[info, command])).await;
             let answer = answers.pop().unwrap_or(Err(Failure::Closed));
             for told in &answers {
                 self.ways.told(told);
@@ -625,23 +579,6 @@ impl RedisConnection {
         }
         answer
     }
-
-    /// Releases without a script what was granted with this fence and this label, as [`NativeDelete::judge`] says.
-    async fn delete(
-        &self,
-        comparing: Comparing,
-        request: &Request,
-        fence: u64,
-        label: &str,
-    ) -> Result<Result<Reply, Failure>, u32> {
-        let command = native_delete::delete(comparing, &request.keys, &request.token, fence, label);
-        let [deleted, count] = self.inner.ask_both(command, |command| native_delete::end_count(command, &request.keys));
-        let count = count.await;
-        if matches!(&count, Ok(Value::ServerError(error)) if error.code() == "NOPERM") {
-            self.ways.hintless.store(true, Ordering::Relaxed);
-        }
-        self.ways.native_delete.judge(deleted.await, count, self.ways.clock.now())
-    }
 }
 
 /// Returns a server's info by its answer to INFO. Where that is refused or left out, HELLO still reports the role.
@@ -663,10 +600,8 @@ async fn fetch_info(
                 None if plan.hello => role_of_hello(&connection.ask(&redis::cmd("HELLO")).await.map_err(during_setup)?),
                 None => Role::Untold,
             };
-            let identity = Identity { role, ..Identity::default() };
-            let (uptime, again) = (Duration::ZERO, Moment::NEVER);
             let lacks = Lacks { info: refused, ..Lacks::default() };
-            Ok(ServerInfo { identity, uptime, evicts: None, lacks, watched: false, again })
+            Ok(ServerInfo { lacks, ..ServerInfo::of(Identity { role, ..Identity::default() }) })
         }
         Some(value) => {
             // The crate would take a number or a status for a text.
@@ -694,12 +629,11 @@ mod tests {
         let complete = harness::Server::start();
         let way = lacking.dir().join("way.sock");
         std::os::unix::fs::symlink(lacking.socket(), &way).unwrap();
-        let node = RedisNode::new(&Address::parse(&format!("unix://{}", way.display())).unwrap(), None, None).unwrap();
+        let node = RedisNode::new(&Address::parse(&format!("unix://{}", way.display())).unwrap(), None, None, None);
         let login = node.logins.login().await.unwrap();
-        let connect = async |now| {
-            let events = EventSink::new(true, |_| {});
-            node.connect_as(&login, (&Clock::System, &Progress::default()), now, Some(events), false).await.unwrap().1
-        };
+        let (progress, events) = (Progress::default(), Some(EventSink::new(true, |_| {})));
+        let how = How { clock: &Clock::System, progress: &progress, events, is_known: false };
+        let connect = async |now| node.connect_as(&login, &how, now).await.unwrap().1;
         let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
         let deaf = connect(at(5)).await;
         assert_eq!((deaf.watched, deaf.again), (false, at(65)));
@@ -714,11 +648,11 @@ mod tests {
     #[tokio::test]
     async fn an_extension_asks_once_in_a_while_who_the_server_is() {
         let server = harness::Server::start();
-        let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None, None).unwrap();
+        let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None, None, None);
         let login = node.logins.login().await.unwrap();
-        let now = Clock::System.now();
-        let (connection, first) =
-            node.connect_as(&login, (&Clock::System, &Progress::default()), now, None, false).await.unwrap();
+        let (now, progress) = (Clock::System.now(), Progress::default());
+        let how = How { clock: &Clock::System, progress: &progress, events: None, is_known: false };
+        let (connection, first) = node.connect_as(&login, &how, now).await.unwrap();
         let time = TOLD_LASTS;
         let request = Request {
             keys: Keys::of(&Name::parse(*b"foo").unwrap()),
@@ -729,7 +663,7 @@ mod tests {
             if is_due {
                 connection.ways.asks_at.set(Moment::default());
             }
-            assert_eq!(connection.call(&request, Eval::Sha).await, Ok(Reply::Absent));
+            assert_eq!(connection.call(&request, Eval::Sha, OpenSlot::default()).await, Ok(Reply::Absent));
             connection.take_told()
         };
         assert_eq!(told(false).await, None, "it has told when the connection was made");
@@ -741,8 +675,7 @@ mod tests {
         assert!(after.role == Role::Master && after.may_have_forgotten(&first.identity));
         // Who may not ask is not asked.
         server.command(&["ACL", "SETUSER", "default", "-info"]);
-        let (silent, _) =
-            node.connect_as(&login, (&Clock::System, &Progress::default()), now, None, false).await.unwrap();
+        let (silent, _) = node.connect_as(&login, &how, now).await.unwrap();
         assert_eq!(silent.ways.asks_at.get(), Moment::NEVER);
     }
 
@@ -764,16 +697,11 @@ mod tests {
                 kept.push(client);
             }
         });
-        let node = RedisNode::new(&Address::parse(&format!("redis://127.0.0.1:{port}")).unwrap(), None, None).unwrap();
+        let node = RedisNode::new(&Address::parse(&format!("redis://127.0.0.1:{port}")).unwrap(), None, None, None);
         let login = node.logins.login().await.unwrap();
-        let progress = Progress::default();
-        let connect = node.connect_as(
-            &login,
-            (&Clock::System, &progress),
-            Moment::from_nanos(1),
-            Some(EventSink::new(true, |_| {})),
-            false,
-        );
+        let (progress, events) = (Progress::default(), Some(EventSink::new(true, |_| {})));
+        let how = How { clock: &Clock::System, progress: &progress, events, is_known: false };
+        let connect = node.connect_as(&login, &how, Moment::from_nanos(1));
         let connected = Clock::System.timeout(harness::LIMIT, pin!(connect)).await.expect("it does not wait");
         assert_eq!(connected.unwrap().1.identity.role, Role::Master);
     }

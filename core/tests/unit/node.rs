@@ -7,12 +7,14 @@ use std::time::Duration;
 use harness::{Program, Server};
 use tokio::runtime::{Builder, Runtime};
 
+use super::Connection;
 use super::memory::{Content, SortedSet, Store};
-use super::{Connection, redis::RedisNode};
+use super::redis::{How, RedisNode};
 use crate::address::Address;
 use crate::protocol::request::{Reply, Request};
 use crate::sys::clock::Clock;
 use crate::transport::failure::Failure;
+use crate::transport::progress::Progress;
 
 /// The part of a ttl that may pass between the same step on two nodes, or between a step and its check. Ttls in these
 /// tests are far larger, so that no key expires.
@@ -123,10 +125,9 @@ impl OnServer {
     pub(crate) fn start(program: Program) -> Self {
         let server = Server::builder().program(program).start();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None, None).unwrap();
-        let (connection, _) = runtime
-            .block_on(node.connect(&Clock::System, None, false, &crate::transport::progress::Progress::default()))
-            .unwrap();
+        let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None, None, None);
+        let how = How { clock: &Clock::System, progress: &Progress::default(), events: None, is_known: false };
+        let (connection, _) = runtime.block_on(node.connect(&how)).unwrap();
         Self { connection: Connection::Redis(connection), runtime, own: server.connect(), server }
     }
 

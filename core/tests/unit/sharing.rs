@@ -10,7 +10,7 @@ use redis::FromRedisValue;
 use tokio::runtime::{Builder, Runtime};
 
 use super::Connection;
-use super::redis::RedisNode;
+use super::redis::{How, RedisNode};
 use crate::address::Address;
 use crate::node::event::{EventSink, NodeEvent};
 use crate::protocol::name::Name;
@@ -67,7 +67,7 @@ impl Stage {
     fn start(program: Program) -> Self {
         let server = Server::builder().program(program).start();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None, None).unwrap();
+        let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None, None, None);
         let changes = Arc::new(AtomicU32::new(0));
         let name = Name::parse(*b"foo").unwrap();
         let (counted, lock) = (Arc::clone(&changes), Arc::clone(name.lock_key()));
@@ -77,7 +77,8 @@ impl Stage {
             }
         });
         let connect = |events| {
-            let connected = runtime.block_on(node.connect(&Clock::System, events, false, &Progress::default()));
+            let how = How { clock: &Clock::System, progress: &Progress::default(), events, is_known: false };
+            let connected = runtime.block_on(node.connect(&how));
             Connection::Redis(connected.unwrap().0)
         };
         Self {
