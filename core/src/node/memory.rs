@@ -15,15 +15,16 @@ mod testing;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
 use crate::node::event::{EventSink, NodeEvent};
-use crate::node::identity::{Identity, Lacks, Role, ServerInfo};
-use crate::protocol::request::{Action, FENCES, KeyState, Keys, Reply, Request, Wants};
+use crate::node::identity::{Identity, Role, ServerInfo};
+use crate::node::scripts::micros;
+use crate::protocol::request::{Action, FENCES, KeyState, Keys, Reply, Request, WAITING_MAX, Wants};
 use crate::protocol::token::Token;
 use crate::protocol::value::{Value, leading_digits, number};
-use crate::sys::clock::{Clock, Moment};
+use crate::sys::clock::Clock;
 use crate::sys::mutex::Mutex;
 use crate::transport::failure::Failure;
 
@@ -31,9 +32,6 @@ pub(crate) use sorted_set::SortedSet;
 
 /// From 2^53 on Lua cannot tell neighbouring numbers apart; the scripts refuse to get there.
 const FENCE_MAX: u64 = 9_007_199_254_740_990;
-
-/// More are not reported.
-const WAITING_MAX: u64 = 100_000;
 
 /// The lifetime of the waiters' count after the last of them joined, or kept it alive.
 const WANT_KEEP: Duration = Duration::from_secs(5);
@@ -86,164 +84,8 @@ impl Store {
     /// Executes `request` in one step.
     pub(crate) fn execute(&mut self, now: u64, request: &Request) -> Result<Reply, Failure> {
         self.expire(now);
-        if request.keys.are_shared() {
-            return self.execute_on_shared(now, request);
-        }
-        let are_several = request.keys.are_several();
-        match &request.action {
-            Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
-                match self.first_held(now, request, *wants) {
-                    Some(held) => Ok(held),
-                    None => self.acquire(now, request, (*proposal, *slack), (*ttl, *fence_ttl), label),
-                }
-            }
-            Action::Confirm { granted, fence, fence_ttl, label } => {
-                self.confirm(now, request, &request.token.value(*granted, label), (*fence, *fence_ttl))
-            }
-            Action::Extend { ttl, fence, fence_ttl, floor } => {
-                Ok(self.extend(now, request, (*fence, *floor), (*ttl, *fence_ttl)))
-            }
-            Action::Leave { asks, rest } if !are_several => Ok(self.leave(now, request, *asks, *rest)),
-            Action::Release { asks, .. } | Action::Leave { asks, .. } => Ok(self.release(request, *asks)),
-            Action::Restore { ttl, fence, level, fence_ttl, label } => {
-                let restore = if are_several { Self::restore_all } else { Self::restore };
-                restore(self, now, request, (*fence, *level), (*ttl, *fence_ttl), label)
-            }
-            Action::Rekey { former, ttl, fence, fence_ttl } => {
-                Ok(self.rekey(now, request, former, *fence, (*ttl, *fence_ttl)))
-            }
-            Action::Peek { wants } => Ok(self.first_held(now, request, Some(*wants)).unwrap_or(Reply::FREE)),
-            Action::Inspect { .. } | Action::Look { .. } if are_several => {
-                Ok(self.first_held(now, request, None).unwrap_or(Reply::FREE))
-            }
-            Action::Look { slots, wants, anyway } => Ok(self.look(now, request, slots, (*wants, *anyway))),
-            Action::Inspect { asks } => Ok(self.seen(now, &request.keys, *asks)),
-            Action::Withdraw if are_several => Ok(Reply::Refused),
-            Action::Withdraw => Ok(self.withdraw(now, &request.keys)),
-            Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } if are_several => Err(Failure::UnexpectedReply),
-            Action::SetnxAcquire { ttl } => Ok(self.setnx_acquire(now, &request.keys.lock, *ttl)),
-            Action::SetnxRelease { expiry } => Ok(self.setnx_release(now, &request.keys.lock, *expiry)),
-        }
-    }
-
-    /// Returns the answer if the lock is held, with a position if the caller `wants` one.
-    fn held(&mut self, now: u64, token: &Token, keys: &Keys, wants: Option<Wants>) -> Option<Reply> {
-        let lock = &keys.lock;
-        let value = parsed(&self.keys.get(&**lock)?.value);
-        let ours = value.as_ref().filter(|value| value.is_of(token)).map(|value| value.fence);
-        let hold = value.as_ref().map_or(0, |value| value.fence);
-        let label = value.and_then(|value| value.label);
-        let ttl_left = self.ttl_left(now, lock);
-        let wants = wants.filter(|_| ours.is_none());
-        let position = wants.map_or(0, |wants| self.line_up(now, &keys.want, wants, hold));
-        Some(Reply::Held { ours, ttl_left, label, position, hold })
-    }
-
-    /// Counts one more waiter, unless counted in this `hold` already. Returns 0 if the key is not a count.
-    fn line_up(&mut self, now: u64, want: &[u8], wants: Wants, hold: u64) -> u32 {
-        if wants.position > 0 && wants.hold == hold {
-            match self.keys.get_mut(want) {
-                None if wants.keep => {}
-                Some(entry) if wants.keep => {
-                    entry.expires = Some(now + micros(WANT_KEEP));
-                    return wants.position;
-                }
-                _ => return wants.position,
-            }
-        }
-        let count = match self.keys.get(want) {
-            None => 0,
-            Some(entry) => match entry.value.digits() {
-                Some(count) => count,
-                None => return 0,
-            },
-        };
-        self.set(now, want, (count + 1).to_string().into_bytes(), WANT_KEEP);
-        u32::try_from(count + 1).unwrap_or(u32::MAX)
-    }
-
-    /// Has the fence keys of an extended lock be at least `floor`, and answers the extension.
-    fn raise(&mut self, now: u64, keys: &Keys, floor: Option<u64>, fence_ttl: Duration) -> Reply {
-        let Some(floor) = floor else { return Reply::Extended };
-        for keys in keys.each() {
-            match self.last_fence(&keys.fence) {
-                Err(_) => return Reply::Extended,
-                Ok(last) if last < floor => {
-                    self.set(now, &keys.fence, floor.to_string().into_bytes(), fence_ttl);
-                }
-                Ok(_) => {}
-            }
-        }
-        Reply::Raised
-    }
-
-    /// Ends the count of those who wait, and returns it.
-    fn end_line(&mut self, want: &[u8]) -> u32 {
-        let waiting = self.keys.remove(want).and_then(|entry| entry.value.digits()).unwrap_or(0).min(WAITING_MAX);
-        u32::try_from(waiting).unwrap_or(0)
-    }
-
-    fn restore(
-        &mut self,
-        now: u64,
-        request: &Request,
-        (fence, level): (u64, u64),
-        (ttl, fence_ttl): (Duration, Duration),
-        label: &str,
-    ) -> Result<Reply, Failure> {
-        if self.keys.contains_key(&*request.keys.lock) {
-            return Ok(Reply::Refused);
-        }
-        let last = self.last_fence(&request.keys.fence)?;
-        if last > level {
-            return Ok(ahead(last));
-        }
-        self.set(now, &request.keys.fence, level.to_string().into_bytes(), fence_ttl);
-        self.set(now, &request.keys.lock, request.token.value(fence, label), ttl);
-        Ok(Reply::Restored)
-    }
-
-    /// Gives the keys of the `former` token the request's, and lets them live longer: of all names, or of none.
-    fn rekey(
-        &mut self,
-        now: u64,
-        request: &Request,
-        former: &Token,
-        level: u64,
-        (ttl, fence_ttl): (Duration, Duration),
-    ) -> Reply {
-        let held = match self.held_by(request, &[former, &request.token]) {
-            Ok(held) => held,
-            Err(reply) => return reply,
-        };
-        let most = held.iter().map(|(_, granted)| *granted).max().unwrap_or(0);
-        let values: Vec<_> =
-            held.into_iter().map(|(value, _)| [request.token.as_bytes(), &value[Token::LEN..]].concat()).collect();
-        for (keys, value) in request.keys.each().zip(values) {
-            self.lengthen(now, &keys.lock, ttl, true);
-            self.lengthen(now, &keys.fence, fence_ttl, false);
-            if let Some(entry) = self.keys.get_mut(&*keys.lock) {
-                entry.value = Content::Text(value);
-            }
-        }
-        if most > level { Reply::Ahead(most) } else { Reply::Extended }
-    }
-
-    /// Returns the value of every lock with the fence that one of these tokens was granted, or what is told if one is not
-    /// theirs.
-    fn held_by(&self, request: &Request, tokens: &[&Token]) -> Result<Vec<(&[u8], u64)>, Reply> {
-        let (mut held, mut is_absent) = (Vec::new(), false);
-        for keys in request.keys.each() {
-            match self.keys.get(&*keys.lock).map(|entry| &entry.value) {
-                None => is_absent = true,
-                Some(Content::Text(value)) => {
-                    let granted = tokens.iter().find_map(|token| granted(value, token));
-                    held.push((&**value, granted.ok_or_else(|| self.foreign(&keys.lock))?));
-                }
-                Some(_) => return Err(Reply::Foreign(None)),
-            }
-        }
-        if is_absent { Err(Reply::Absent) } else { Ok(held) }
+        let mut step = Step { store: self, now, request };
+        if request.keys.are_shared() { step.execute_on_shared() } else { step.execute() }
     }
 
     /// Returns what is told of a lock that is another's.
@@ -251,57 +93,17 @@ impl Store {
         Reply::Foreign(self.keys.get(lock).and_then(|entry| parsed(&entry.value)?.label))
     }
 
-    fn seen(&self, now: u64, keys: &Keys, asks: bool) -> Reply {
-        let waiting = if asks { self.waiting(&keys.want) } else { None };
-        Reply::Seen { state: self.inspect(now, &keys.lock), waiting }
-    }
-
-    fn inspect(&self, now: u64, lock: &[u8]) -> KeyState {
-        let Some(entry) = self.keys.get(lock) else { return KeyState::Free };
-        let ttl_left = self.ttl_left(now, lock);
-        match parsed(&entry.value) {
-            Some(value) => KeyState::Ours { owner: value.owner(), label: value.label, fence: value.fence, ttl_left },
-            None => entry.shared(now, ttl_left).unwrap_or(KeyState::Foreign { ttl_left }),
-        }
-    }
-
     /// Returns how many wait; `None` if the key is not a count.
     fn waiting(&self, want: &[u8]) -> Option<u32> {
-        let count = match self.keys.get(want) {
-            None => 0,
-            Some(entry) => entry.value.digits()?.min(WAITING_MAX),
-        };
-        u32::try_from(count).ok()
+        let count = self.keys.get(want).map_or(Some(0), |entry| entry.value.digits())?;
+        Some(u32::try_from(count).unwrap_or(WAITING_MAX).min(WAITING_MAX))
     }
 
-    fn setnx_acquire(&mut self, now: u64, lock: &[u8], ttl: Duration) -> Reply {
-        let second = now / SECOND;
-        if let Some(entry) = self.keys.get(lock) {
-            let expiry = setnx_expiry(&entry.value);
-            if expiry.is_none_or(|expiry| second <= expiry) {
-                let over = expiry.map(|expiry| Duration::from_micros((expiry + 1) * SECOND - now));
-                let ttl_left = over.into_iter().chain(self.ttl_left(now, lock)).min();
-                return Reply::Held { ours: None, ttl_left, label: None, position: 0, hold: 0 };
-            }
-        }
-        let own = second + micros(ttl).div_ceil(SECOND) + 1;
-        let entry = Entry { value: Content::Text(own.to_string().into()), expires: Some((own + 1) * SECOND) };
-        self.keys.insert(lock.to_vec(), entry);
-        Reply::GrantedUntil(own)
-    }
-
-    fn setnx_release(&mut self, now: u64, lock: &[u8], expiry: u64) -> Reply {
-        if now / SECOND >= expiry {
-            return Reply::Late;
-        }
-        match self.keys.get(lock).map(|entry| &entry.value) {
-            None => Reply::Absent,
-            Some(Content::Sorted(_) | Content::Other) => Reply::Foreign(None),
-            Some(Content::Text(_)) => {
-                self.keys.remove(lock);
-                Reply::Deleted { waiting: 0 }
-            }
-        }
+    /// Ends the count of those who wait, and returns it.
+    fn end_line(&mut self, want: &[u8]) -> u32 {
+        let waiting = self.waiting(want).unwrap_or(0);
+        self.keys.remove(want);
+        waiting
     }
 
     /// Reads the fence key; 0 if there is none.
@@ -318,17 +120,6 @@ impl Store {
     fn set(&mut self, now: u64, key: &[u8], value: Vec<u8>, ttl: Duration) {
         let entry = Entry { value: Content::Text(value), expires: Some(now.saturating_add(micros(ttl))) };
         self.keys.insert(key.to_vec(), entry);
-    }
-
-    /// Makes a key live for at least `ttl`. A key without a ttl gets one only with `limit`.
-    fn lengthen(&mut self, now: u64, key: &[u8], ttl: Duration, limit: bool) {
-        if let Some(entry) = self.keys.get_mut(key) {
-            let until = now.saturating_add(micros(ttl));
-            entry.expires = match entry.expires {
-                Some(expires) => Some(expires.max(until)),
-                None => limit.then_some(until),
-            };
-        }
     }
 
     pub(crate) fn ttl_left(&self, now: u64, key: &[u8]) -> Option<Duration> {
@@ -357,10 +148,153 @@ impl Store {
     }
 }
 
-/// Returns the fence that a node grants: the proposal, near its clock and above the `last` one.
-fn fence_above(now: u64, proposal: u64, slack: Duration, last: u64) -> u64 {
-    let slack = micros(slack);
-    proposal.max(now.saturating_sub(slack)).min(now + slack).max(last + 1)
+/// The execution of one request.
+struct Step<'a> {
+    store: &'a mut Store,
+    now: u64,
+    request: &'a Request,
+}
+
+/// How long a lock is kept, and its fence.
+type Ttls = (Duration, Duration);
+
+impl Step<'_> {
+    fn execute(&mut self) -> Result<Reply, Failure> {
+        let Request { keys, token, action } = self.request;
+        match action {
+            Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => match self.first_held(*wants) {
+                Some(held) => Ok(held),
+                None => self.acquire((*proposal, *slack), (*ttl, *fence_ttl), label),
+            },
+            Action::Confirm { granted, fence, fence_ttl, label } => {
+                self.confirm(&token.value(*granted, label), *fence, *fence_ttl)
+            }
+            Action::Extend { ttl, fence, fence_ttl, floor } => Ok(self.extend(*fence, *floor, (*ttl, *fence_ttl))),
+            Action::Leave { asks, rest } if !keys.are_several() => Ok(self.leave(*asks, *rest)),
+            Action::Release { asks, .. } | Action::Leave { asks, .. } => Ok(self.release(*asks)),
+            Action::Restore { ttl, fence, level, fence_ttl, label } => {
+                self.restore((*fence, *level), (*ttl, *fence_ttl), label)
+            }
+            Action::Rekey { former, ttl, fence, fence_ttl } => Ok(self.rekey(former, *fence, (*ttl, *fence_ttl))),
+            Action::Peek { wants } => Ok(self.first_held(Some(*wants)).unwrap_or(Reply::FREE)),
+            Action::Inspect { .. } | Action::Look { .. } if keys.are_several() => {
+                Ok(self.first_held(None).unwrap_or(Reply::FREE))
+            }
+            Action::Look { slots, wants, anyway } => Ok(self.look(slots, *wants, *anyway)),
+            Action::Inspect { asks } => Ok(self.seen(*asks)),
+            Action::Withdraw if keys.are_several() => Ok(Reply::Refused),
+            Action::Withdraw => Ok(self.withdraw()),
+            Action::SetnxAcquire { ttl } => Ok(self.setnx_acquire(*ttl)),
+            Action::SetnxRelease { expiry } => Ok(self.setnx_release(*expiry)),
+        }
+    }
+
+    /// Returns the answer if the lock is held, with a position if the caller `wants` one.
+    fn held(&mut self, keys: &Keys, wants: Option<Wants>) -> Option<Reply> {
+        let value = parsed(&self.store.keys.get(&*keys.lock)?.value);
+        // What is another's to those who share is never their own.
+        let own = value.as_ref().filter(|value| !keys.are_shared() && value.is_of(&self.request.token));
+        let ours = own.map(|value| value.fence);
+        let hold = value.as_ref().map_or(0, |value| value.fence);
+        let label = value.and_then(|value| value.label);
+        let ttl_left = self.store.ttl_left(self.now, &keys.lock);
+        let wants = wants.filter(|_| ours.is_none());
+        let position = wants.map_or(0, |wants| self.line_up(&keys.want, wants, hold));
+        Some(Reply::Held { ours, ttl_left, label, position, hold })
+    }
+
+    /// Counts one more waiter, unless counted in this `hold` already. Returns 0 if the key is not a count.
+    fn line_up(&mut self, want: &[u8], wants: Wants, hold: u64) -> u32 {
+        if wants.position > 0 && wants.hold == hold {
+            match self.store.keys.get_mut(want) {
+                None if wants.keep => {}
+                Some(entry) if wants.keep => {
+                    entry.expires = Some(self.now + micros(WANT_KEEP));
+                    return wants.position;
+                }
+                _ => return wants.position,
+            }
+        }
+        let count = self.store.keys.get(want).map_or(Some(0), |entry| entry.value.digits());
+        let Some(count) = count else { return 0 };
+        self.set_number(want, count + 1, WANT_KEEP);
+        u32::try_from(count + 1).unwrap_or(u32::MAX)
+    }
+
+    /// Has the fence keys of an extended lock be at least `floor`, and answers the extension.
+    fn raise(&mut self, floor: Option<u64>, fence_ttl: Duration) -> Reply {
+        let Some(floor) = floor else { return Reply::Extended };
+        for keys in self.request.keys.each() {
+            match self.store.last_fence(&keys.fence) {
+                Err(_) => return Reply::Extended,
+                Ok(last) if last < floor => self.set_number(&keys.fence, floor, fence_ttl),
+                Ok(_) => {}
+            }
+        }
+        Reply::Raised
+    }
+
+    fn seen(&self, asks: bool) -> Reply {
+        let Keys { lock, want, .. } = &*self.request.keys;
+        let ttl_left = self.store.ttl_left(self.now, lock);
+        let state = self.store.keys.get(&**lock).map_or(KeyState::Free, |entry| match parsed(&entry.value) {
+            Some(value) => KeyState::Ours { owner: value.owner(), label: value.label, fence: value.fence, ttl_left },
+            None => entry.shared(self.now, ttl_left).unwrap_or(KeyState::Foreign { ttl_left }),
+        });
+        Reply::Seen { state, waiting: if asks { self.store.waiting(want) } else { None } }
+    }
+
+    fn setnx_acquire(&mut self, ttl: Duration) -> Reply {
+        let (lock, second) = (&self.request.keys.lock, self.now / SECOND);
+        if let Some(entry) = self.store.keys.get(&**lock) {
+            let expiry = setnx_expiry(&entry.value);
+            if expiry.is_none_or(|expiry| second <= expiry) {
+                let over = expiry.map(|expiry| Duration::from_micros((expiry + 1) * SECOND - self.now));
+                let ttl_left = over.into_iter().chain(self.store.ttl_left(self.now, lock)).min();
+                return Reply::Held { ours: None, ttl_left, label: None, position: 0, hold: 0 };
+            }
+        }
+        let own = second + micros(ttl).div_ceil(SECOND) + 1;
+        let entry = Entry { value: Content::Text(own.to_string().into()), expires: Some((own + 1) * SECOND) };
+        self.store.keys.insert(lock.to_vec(), entry);
+        Reply::GrantedUntil(own)
+    }
+
+    fn setnx_release(&mut self, expiry: u64) -> Reply {
+        let lock = &self.request.keys.lock;
+        if self.now / SECOND >= expiry {
+            return Reply::Late;
+        }
+        match self.store.keys.get(&**lock).map(|entry| &entry.value) {
+            None => Reply::Absent,
+            Some(Content::Sorted(_) | Content::Other) => Reply::Foreign(None),
+            Some(Content::Text(_)) => {
+                self.store.delete(lock);
+                Reply::Deleted { waiting: 0 }
+            }
+        }
+    }
+
+    /// Writes a text.
+    fn set(&mut self, key: &[u8], value: Vec<u8>, ttl: Duration) {
+        self.store.set(self.now, key, value, ttl);
+    }
+
+    /// Writes a fence, or a count.
+    fn set_number(&mut self, key: &[u8], number: u64, ttl: Duration) {
+        self.set(key, number.to_string().into_bytes(), ttl);
+    }
+
+    /// Makes a key live for at least `ttl`. A key without a ttl gets one only with `limit`.
+    fn lengthen(&mut self, key: &[u8], ttl: Duration, limit: bool) {
+        if let Some(entry) = self.store.keys.get_mut(key) {
+            let until = self.now.saturating_add(micros(ttl));
+            entry.expires = match entry.expires {
+                Some(expires) => Some(expires.max(until)),
+                None => limit.then_some(until),
+            };
+        }
+    }
 }
 
 /// Returns whether a value is of the token, as a release reads it.
@@ -397,10 +331,6 @@ fn setnx_expiry(content: &Content) -> Option<u64> {
         _ => return None,
     }
     number(whole).filter(|expiry| SETNX_EXPIRIES.contains(expiry))
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A node in memory by name; every client of this process that names it shares it.
@@ -447,15 +377,14 @@ impl MemoryNodes {
 impl MemoryNode {
     pub(crate) fn connect(&self, clock: &Clock, events: Option<EventSink>) -> MemoryConnection {
         let events = events.filter(EventSink::tracks);
-        MemoryConnection { shared: Arc::clone(&self.0), clock: clock.clone(), line: Arc::new(Subscriber { events }) }
+        MemoryConnection { shared: Arc::clone(&self.0), clock: clock.clone(), line: Arc::new(events) }
     }
 
     /// Identifies the node by its name: a store never restarts, and its grants do not outlive it.
     pub(crate) fn server_info(&self) -> ServerInfo {
         let run_id = format!("memory-{}", self.1);
         let identity = Identity { run_id, role: Role::Master, ..Identity::default() };
-        let (uptime, again) = (Duration::ZERO, Moment::NEVER);
-        ServerInfo { identity, uptime, evicts: None, lacks: Lacks::default(), watched: true, again }
+        ServerInfo { watched: true, ..ServerInfo::of(identity) }
     }
 }
 
@@ -467,30 +396,26 @@ pub(crate) struct MemoryConnection {
     line: Arc<Subscriber>,
 }
 
-/// One connection's notifications of changed keys.
-#[derive(Debug)]
-pub(crate) struct Subscriber {
-    events: Option<EventSink>,
-}
+/// The receiver of one connection's notifications of changed keys.
+type Subscriber = Option<EventSink>;
 
 impl MemoryConnection {
     /// Calls `look` with the store and the time on its clock; fails while the node refuses requests.
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut Store, u64) -> T) -> Result<T, Failure> {
-        let mut shared = self.shared.lock();
-        if shared.unavailable {
-            return Err(Failure::of_code("TESTDOWN"));
-        }
-        let now = shared.now(&self.clock);
+        let (mut shared, now) = self.open()?;
         Ok(look(&mut shared.store, now))
     }
 
-    pub(crate) fn call(&self, request: &Request) -> Result<Reply, Failure> {
-        let mut shared = self.shared.lock();
-        if shared.unavailable {
-            // An answer, and not a broken connection: after one of those a node is left alone for a moment.
-            return Err(Failure::of_code("TESTDOWN"));
-        }
+    /// Locks the node; fails while it refuses requests.
+    fn open(&self) -> Result<(MutexGuard<'_, NodeState>, u64), Failure> {
+        let shared = self.shared.lock();
         let now = shared.now(&self.clock);
+        // An answer, and not a broken connection: after one of those a node is left alone for a moment.
+        if shared.unavailable { Err(Failure::of_code("TESTDOWN")) } else { Ok((shared, now)) }
+    }
+
+    pub(crate) fn call(&self, request: &Request) -> Result<Reply, Failure> {
+        let (mut shared, now) = self.open()?;
         let answer = shared.store.execute(now, request);
         // A release rings the bell, or might have.
         let bell = request.keys.bell().filter(|_| matches!(request.action, Action::Leave { .. }));
@@ -498,7 +423,7 @@ impl MemoryConnection {
         for key in request.keys.each().map(|keys| &*keys.lock).chain(bell) {
             match &answer {
                 Ok(reply) if reply.changes() => told.push((key, shared.armed.remove(key).unwrap_or_default())),
-                Ok(reply) if reply.reads() && self.line.events.is_some() => {
+                Ok(reply) if reply.reads() && self.line.is_some() => {
                     let lines = shared.armed.entry(key.to_vec()).or_default();
                     lines.retain(|line| line.strong_count() > 0 && !std::ptr::eq(line.as_ptr(), &raw const *self.line));
                     lines.push(Arc::downgrade(&self.line));
@@ -514,7 +439,7 @@ impl MemoryConnection {
     }
 
     pub(super) fn reports_to(&self) -> Option<&EventSink> {
-        self.line.events.as_ref()
+        self.line.as_ref().as_ref()
     }
 }
 
@@ -522,7 +447,7 @@ impl MemoryConnection {
 fn notify(told: &[Weak<Subscriber>], own: Option<&Arc<Subscriber>>, key: &[u8]) {
     let others = told.iter().filter_map(Weak::upgrade);
     for line in others.filter(|line| own.is_none_or(|own| !Arc::ptr_eq(line, own))) {
-        if let Some(events) = &line.events {
+        if let Some(events) = &*line {
             events.emit(NodeEvent::Changed(key));
         }
     }

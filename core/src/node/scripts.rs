@@ -18,10 +18,7 @@ const USUAL_FENCE_TTL: Duration = Duration::from_secs(3_600);
 const USUAL_SLACK: Duration = Duration::from_secs(60);
 
 /// A script's text and its hash.
-struct Text {
-    text: &'static str,
-    hash: String,
-}
+type Text = (&'static str, String);
 
 /// Makes the scripts: for each its id, its name, which is that of its file, and the files that stand before that.
 macro_rules! scripts {
@@ -42,7 +39,7 @@ macro_rules! scripts {
             [$(concat!(
                 $(include_str!(concat!("../protocol/lua/", $before, ".lua")),)*
                 include_str!(concat!("../protocol/lua/", $name, ".lua"))
-            )),+].map(|text| Text { text, hash: Script::new(text).get_hash().to_owned() })
+            )),+].map(|text| (text, Script::new(text).get_hash().to_owned()))
         });
     };
 }
@@ -76,10 +73,10 @@ scripts! {
 
 /// Begins a command up to its keys, with room for the rest, so that it does not grow stepwise.
 fn begin<'a>(question: ScriptId, by: Eval, keys: impl Iterator<Item = &'a [u8]> + Clone) -> Cmd {
-    let script = &SCRIPTS[question as usize];
+    let (text, hash) = &SCRIPTS[question as usize];
     let (name, script) = match by {
-        Eval::Sha => ("EVALSHA", script.hash.as_str()),
-        Eval::Text => ("EVAL", script.text),
+        Eval::Sha => ("EVALSHA", hash.as_str()),
+        Eval::Text => ("EVAL", *text),
     };
     let most_arguments = 9;
     let (count, sizes) = keys.clone().fold((0, 0), |(count, sizes), key| (count + 1, sizes + key.len()));
@@ -271,7 +268,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn micros(duration: Duration) -> u64 {
+pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 

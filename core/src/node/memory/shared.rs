@@ -21,8 +21,8 @@
 use std::time::Duration;
 
 use super::sorted_set::{Score, SortedSet};
-use super::{Content, Entry, FENCE_MAX, Store, ahead, fence_above, parsed};
-use crate::protocol::request::{self, Action, FENCES, KeyState, Keys, Reply, Request, SHARED, Wants};
+use super::{Content, Entry, Step, Store, Ttls, ahead};
+use crate::protocol::request::{self, Action, FENCES, KeyState, Keys, Reply, SHARED, Wants};
 use crate::protocol::token::Token;
 use crate::protocol::value::{leading_digits, number};
 use crate::transport::failure::Failure;
@@ -55,114 +55,10 @@ pub(super) struct Period {
 }
 
 impl Store {
-    pub(super) fn execute_on_shared(&mut self, now: u64, request: &Request) -> Result<Reply, Failure> {
-        match &request.action {
-            Action::Acquire { ttl, proposal, slack, fence_ttl, wants, .. } => {
-                match self.denied(now, &request.keys, *wants) {
-                    Some(denied) => Ok(denied),
-                    None => self.share(now, request, (*proposal, *slack), (*ttl, *fence_ttl)),
-                }
-            }
-            Action::Peek { wants } => Ok(self.denied(now, &request.keys, Some(*wants)).unwrap_or(Reply::FREE)),
-            Action::Confirm { granted, fence, fence_ttl, .. } => {
-                self.confirm_shared(now, request, *granted, (*fence, *fence_ttl))
-            }
-            Action::Extend { ttl, fence, fence_ttl, floor } => {
-                Ok(self.extend_shared(now, request, (*fence, *floor), (*ttl, *fence_ttl)))
-            }
-            Action::Restore { ttl, fence, level, fence_ttl, .. } => {
-                self.restore_shared(now, request, (*fence, *level), (*ttl, *fence_ttl))
-            }
-            Action::Rekey { former, ttl, fence, fence_ttl } => {
-                Ok(self.rekey_shared(now, request, former, *fence, (*ttl, *fence_ttl)))
-            }
-            // Nobody leaves a shared lock for a least time.
-            Action::Release { asks, .. } | Action::Leave { asks, .. } => Ok(self.release_shared(now, request, *asks)),
-            Action::Look { .. } | Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } => {
-                Err(Failure::UnexpectedReply)
-            }
-            Action::Inspect { asks } => Ok(self.seen(now, &request.keys, *asks)),
-            Action::Withdraw => Ok(self.withdraw(now, &request.keys)),
-        }
-    }
-
     /// Returns what is under the lock key.
     pub(super) fn found(&self, now: u64, lock: &[u8]) -> Found {
         let Some(entry) = self.keys.get(lock) else { return Found::Free };
         entry.period(now).map_or(Found::Anothers, Found::Shared)
-    }
-
-    /// Returns the period of a lock that is shared, or what is told of any other.
-    fn period(&self, now: u64, lock: &[u8]) -> Result<Period, Reply> {
-        match self.found(now, lock) {
-            Found::Free => Err(Reply::Absent),
-            Found::Anothers => Err(self.foreign(lock)),
-            Found::Shared(period) => Ok(period),
-        }
-    }
-
-    /// Returns the answer if the lock cannot be shared now.
-    fn denied(&mut self, now: u64, keys: &Keys, wants: Option<Wants>) -> Option<Reply> {
-        let ttl_left = self.ttl_left(now, &keys.lock);
-        match self.found(now, &keys.lock) {
-            Found::Free => None,
-            Found::Anothers => {
-                let value = parsed(&self.keys.get(&*keys.lock)?.value);
-                let hold = value.as_ref().map_or(0, |value| value.fence);
-                let label = value.and_then(|value| value.label);
-                let position = wants.map_or(0, |wants| self.line_up(now, &keys.want, wants, hold));
-                Some(Reply::Held { ours: None, ttl_left, label, position, hold })
-            }
-            Found::Shared(period) => {
-                let anyway = wants.is_some_and(|wants| wants.anyway);
-                let waiting = self.waiting(&keys.want).filter(|waiting| *waiting > 0 && !anyway)?;
-                Some(Reply::HeldOff { ttl_left, waiting, hold: period.fence })
-            }
-        }
-    }
-
-    fn share(
-        &mut self,
-        now: u64,
-        request: &Request,
-        (proposal, slack): (u64, Duration),
-        (ttl, fence_ttl): (Duration, Duration),
-    ) -> Result<Reply, Failure> {
-        let Keys { lock, fence: fence_key, want, .. } = &*request.keys;
-        let last = self.last_fence(fence_key)?;
-        if last >= FENCE_MAX {
-            return Err(Failure::of_code("FENCE"));
-        }
-        let found = self.found(now, lock);
-        let fence = fence_above(now, proposal, slack, last);
-        self.set(now, fence_key, fence.to_string().into_bytes(), fence_ttl);
-        let member = request.keys.member(&request.token);
-        if let Found::Shared(period) = found {
-            self.join(now, lock, period, &member, ttl);
-        } else {
-            self.begin(now, lock, fence, &member, ttl);
-            self.keys.remove(&**want);
-        }
-        Ok(Reply::Granted(fence))
-    }
-
-    /// Begins a period with one owner.
-    fn begin(&mut self, now: u64, lock: &[u8], fence: u64, member: &[u8], ttl: Duration) {
-        let (at, ttl) = (now / MILLISECOND, millis(ttl));
-        let period = [SHARED, fence.to_string().as_bytes()].concat();
-        let owners = SortedSet::from_iter([(INFINITE, period), (score(at) + ttl, member.to_vec())]);
-        let expires = Some((at + ttl.unsigned_abs()) * MILLISECOND);
-        self.keys.insert(lock.to_vec(), Entry { value: Content::Sorted(owners), expires });
-    }
-
-    /// Adds an owner to a period, or lets its time end later.
-    fn join(&mut self, now: u64, lock: &[u8], period: Period, member: &[u8], ttl: Duration) {
-        let Some((owners, expires)) = self.owners(lock) else { return };
-        owners.drop_past(period);
-        let end = period.now + millis(ttl);
-        let old = owners.score(member);
-        owners.put(old.map_or(end, |old| old.max(end)), member);
-        *expires = Some(expires_at(now, period, end.max(period.end)));
     }
 
     /// Returns the owners under a lock key that is shared, and when it expires.
@@ -171,140 +67,203 @@ impl Store {
         let Content::Sorted(owners) = &mut entry.value else { return None };
         Some((owners, &mut entry.expires))
     }
+}
 
-    /// Returns whether this is one of the owners, and its time has not ended.
-    fn owns(&self, lock: &[u8], period: Period, member: &[u8]) -> bool {
-        let content = self.keys.get(lock).map(|entry| &entry.value);
-        matches!(content, Some(Content::Sorted(owners)) if owners.has(member, period))
+impl Step<'_> {
+    pub(super) fn execute_on_shared(&mut self) -> Result<Reply, Failure> {
+        match &self.request.action {
+            Action::Acquire { ttl, proposal, slack, fence_ttl, wants, .. } => match self.denied(*wants) {
+                Some(denied) => Ok(denied),
+                None => self.share((*proposal, *slack), (*ttl, *fence_ttl)),
+            },
+            Action::Peek { wants } => Ok(self.denied(Some(*wants)).unwrap_or(Reply::FREE)),
+            Action::Confirm { granted, fence, fence_ttl, .. } => self.confirm_shared(*granted, *fence, *fence_ttl),
+            Action::Extend { ttl, fence, fence_ttl, floor } => {
+                Ok(self.extend_shared(*fence, *floor, (*ttl, *fence_ttl)).unwrap_or_else(|reply| reply))
+            }
+            Action::Restore { ttl, fence, level, fence_ttl, .. } => {
+                self.restore_shared((*fence, *level), (*ttl, *fence_ttl))
+            }
+            Action::Rekey { former, ttl, fence, fence_ttl } => {
+                Ok(self.rekey_shared(former, *fence, (*ttl, *fence_ttl)).unwrap_or_else(|reply| reply))
+            }
+            // Nobody leaves a shared lock for a least time.
+            Action::Release { asks, .. } | Action::Leave { asks, .. } => Ok(self.release_shared(*asks)),
+            Action::Look { .. } | Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } => {
+                Err(Failure::UnexpectedReply)
+            }
+            Action::Inspect { asks } => Ok(self.seen(*asks)),
+            Action::Withdraw => Ok(self.withdraw()),
+        }
     }
 
-    fn confirm_shared(
-        &mut self,
-        now: u64,
-        request: &Request,
-        granted: u64,
-        (fence, fence_ttl): (u64, Duration),
-    ) -> Result<Reply, Failure> {
-        let Found::Shared(period) = self.found(now, &request.keys.lock) else { return Ok(Reply::Refused) };
-        let is_of_it = period.fence <= granted;
-        if !self.owns(&request.keys.lock, period, &request.keys.member(&request.token)) || !is_of_it {
+    fn found(&self) -> Found {
+        self.store.found(self.now, &self.request.keys.lock)
+    }
+
+    /// Returns the period of a lock that is shared, or what is told of any other.
+    fn period(&self) -> Result<Period, Reply> {
+        match self.found() {
+            Found::Free => Err(Reply::Absent),
+            Found::Anothers => Err(self.store.foreign(&self.request.keys.lock)),
+            Found::Shared(period) => Ok(period),
+        }
+    }
+
+    fn owners(&mut self) -> Option<(&mut SortedSet, &mut Option<u64>)> {
+        self.store.owners(&self.request.keys.lock)
+    }
+
+    /// Returns what stands for this owner.
+    fn member(&self) -> Vec<u8> {
+        self.request.keys.member(&self.request.token)
+    }
+
+    /// Returns the answer if the lock cannot be shared now.
+    fn denied(&mut self, wants: Option<Wants>) -> Option<Reply> {
+        let keys = &self.request.keys;
+        match self.found() {
+            Found::Free => None,
+            Found::Anothers => self.held(keys, wants),
+            Found::Shared(period) => {
+                let anyway = wants.is_some_and(|wants| wants.anyway);
+                let waiting = self.store.waiting(&keys.want).filter(|waiting| *waiting > 0 && !anyway)?;
+                let ttl_left = self.store.ttl_left(self.now, &keys.lock);
+                Some(Reply::HeldOff { ttl_left, waiting, hold: period.fence })
+            }
+        }
+    }
+
+    fn share(&mut self, (proposal, slack): (u64, Duration), (ttl, fence_ttl): Ttls) -> Result<Reply, Failure> {
+        let fence = self.next_fence(proposal, slack)?;
+        self.set_number(&self.request.keys.fence, fence, fence_ttl);
+        if let Found::Shared(period) = self.found() {
+            self.join(period, &self.member(), ttl);
+        } else {
+            self.begin(fence, ttl);
+            self.store.delete(&self.request.keys.want);
+        }
+        Ok(Reply::Granted(fence))
+    }
+
+    /// Begins a period with one owner.
+    fn begin(&mut self, fence: u64, ttl: Duration) {
+        let (at, ttl) = (self.now / MILLISECOND, millis(ttl));
+        let period = [SHARED, fence.to_string().as_bytes()].concat();
+        let owners = SortedSet::from_iter([(INFINITE, period), (score(at) + ttl, self.member())]);
+        let expires = Some((at + ttl.unsigned_abs()) * MILLISECOND);
+        self.store.keys.insert(self.request.keys.lock.to_vec(), Entry { value: Content::Sorted(owners), expires });
+    }
+
+    /// Adds an owner to a period, or lets its time end later.
+    fn join(&mut self, period: Period, member: &[u8], ttl: Duration) {
+        let now = self.now;
+        let Some((owners, expires)) = self.owners() else { return };
+        owners.drop_past(period);
+        let end = period.now + millis(ttl);
+        let old = owners.score(member);
+        owners.put(old.map_or(end, |old| old.max(end)), member);
+        *expires = Some(expires_at(now, period, end.max(period.end)));
+    }
+
+    /// Returns whether this is one of the owners, and its time has not ended.
+    fn owns(&mut self, period: Period) -> bool {
+        let member = self.member();
+        self.owners().is_some_and(|(owners, _)| owners.has(&member, period))
+    }
+
+    fn confirm_shared(&mut self, granted: u64, fence: u64, fence_ttl: Duration) -> Result<Reply, Failure> {
+        let Found::Shared(period) = self.found() else { return Ok(Reply::Refused) };
+        if !self.owns(period) || period.fence > granted {
             return Ok(Reply::Refused);
         }
-        if self.last_fence(&request.keys.fence)? < fence {
-            self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_ttl);
+        let key = &self.request.keys.fence;
+        if self.store.last_fence(key)? < fence {
+            self.set_number(key, fence, fence_ttl);
         }
         Ok(Reply::Confirmed)
     }
 
-    fn extend_shared(
-        &mut self,
-        now: u64,
-        request: &Request,
-        (mine, floor): (u64, Option<u64>),
-        (ttl, fence_ttl): (Duration, Duration),
-    ) -> Reply {
-        let lock = &request.keys.lock;
-        let period = match self.period(now, lock) {
-            Ok(period) => period,
-            Err(reply) => return reply,
-        };
-        let member = request.keys.member(&request.token);
-        if !self.owns(lock, period, &member) {
-            return Reply::Absent;
+    fn extend_shared(&mut self, mine: u64, floor: Option<u64>, (ttl, fence_ttl): Ttls) -> Result<Reply, Reply> {
+        let period = self.period()?;
+        if !self.owns(period) {
+            return Err(Reply::Absent);
         }
         if period.fence > mine {
-            return Reply::Ahead(period.fence);
+            return Err(Reply::Ahead(period.fence));
         }
-        self.join(now, lock, period, &member, ttl);
-        self.lengthen(now, &request.keys.fence, fence_ttl, false);
-        self.raise(now, &request.keys, floor, fence_ttl)
+        self.join(period, &self.member(), ttl);
+        self.lengthen(&self.request.keys.fence, fence_ttl, false);
+        Ok(self.raise(floor, fence_ttl))
     }
 
-    fn restore_shared(
-        &mut self,
-        now: u64,
-        request: &Request,
-        (mine, level): (u64, u64),
-        (ttl, fence_ttl): (Duration, Duration),
-    ) -> Result<Reply, Failure> {
-        let Keys { lock, fence, .. } = &*request.keys;
-        let member = request.keys.member(&request.token);
-        let found = self.found(now, lock);
+    fn restore_shared(&mut self, (mine, level): (u64, u64), (ttl, fence_ttl): Ttls) -> Result<Reply, Failure> {
+        let fence = &self.request.keys.fence;
+        let found = self.found();
         match found {
             Found::Anothers => return Ok(Reply::Refused),
             Found::Shared(period) if period.fence > level => return Ok(ahead(period.fence)),
             Found::Shared(_) | Found::Free => {}
         }
-        let last = self.last_fence(fence)?;
+        let last = self.store.last_fence(fence)?;
         match found {
-            Found::Shared(period) => self.join(now, lock, period, &member, ttl),
+            Found::Shared(period) => self.join(period, &self.member(), ttl),
             _ if last > level => return Ok(ahead(last)),
-            _ => self.begin(now, lock, mine, &member, ttl),
+            _ => self.begin(mine, ttl),
         }
         if last <= level {
-            self.set(now, fence, level.to_string().into_bytes(), fence_ttl);
+            self.set_number(fence, level, fence_ttl);
         } else {
-            self.lengthen(now, fence, fence_ttl, false);
+            self.lengthen(fence, fence_ttl, false);
         }
         Ok(Reply::Restored)
     }
 
-    fn rekey_shared(
-        &mut self,
-        now: u64,
-        request: &Request,
-        former: &Token,
-        level: u64,
-        (ttl, fence_ttl): (Duration, Duration),
-    ) -> Reply {
-        let lock = &request.keys.lock;
-        let period = match self.period(now, lock) {
-            Ok(period) => period,
-            Err(reply) => return reply,
-        };
-        let members = [request.keys.member(&request.token), request.keys.member(former)];
-        let Some((owners, _)) = self.owners(lock) else { return Reply::Absent };
-        let ends = members.iter().filter(|member| owners.has(member, period)).filter_map(|member| owners.score(member));
-        let Some(end) = ends.max() else { return Reply::Absent };
-        let [member, former] = members;
+    fn rekey_shared(&mut self, former: &Token, level: u64, (ttl, fence_ttl): Ttls) -> Result<Reply, Reply> {
+        let period = self.period()?;
+        let [member, former] = [self.member(), self.request.keys.member(former)];
+        let (owners, _) = self.owners().ok_or(Reply::Absent)?;
+        let living = [&member, &former].into_iter().filter(|member| owners.has(member, period));
+        let end = living.filter_map(|member| owners.score(member)).max().ok_or(Reply::Absent)?;
         owners.remove(&former);
         owners.put(end, &member);
-        self.join(now, lock, period, &member, ttl);
-        self.lengthen(now, &request.keys.fence, fence_ttl, false);
-        if period.fence > level { Reply::Ahead(period.fence) } else { Reply::Extended }
+        self.join(period, &member, ttl);
+        self.lengthen(&self.request.keys.fence, fence_ttl, false);
+        Ok(if period.fence > level { Reply::Ahead(period.fence) } else { Reply::Extended })
     }
 
-    fn release_shared(&mut self, now: u64, request: &Request, asks: bool) -> Reply {
-        let Keys { lock, want, .. } = &*request.keys;
-        let period = match self.found(now, lock) {
+    fn release_shared(&mut self, asks: bool) -> Reply {
+        let (now, member) = (self.now, self.member());
+        let Keys { lock, want, .. } = &*self.request.keys;
+        let period = match self.found() {
             Found::Free => return Reply::Absent,
             Found::Anothers => return Reply::Foreign(None),
             Found::Shared(period) => period,
         };
-        let member = request.keys.member(&request.token);
-        let owners = self.owners(lock).filter(|(owners, _)| owners.has(&member, period));
+        let owners = self.owners().filter(|(owners, _)| owners.has(&member, period));
         let Some((owners, expires)) = owners else { return Reply::Absent };
         owners.drop_past(period);
         owners.remove(&member);
         let last = owners.ends().map(|(end, _)| end).next_back();
         if let Some(last) = last {
             *expires = Some(expires_at(now, period, last));
-            let waiting = if asks { self.waiting(want).unwrap_or(0) } else { 0 };
+            let waiting = if asks { self.store.waiting(want).unwrap_or(0) } else { 0 };
             return Reply::Deleted { waiting };
         }
-        self.keys.remove(&**lock);
-        Reply::Deleted { waiting: if asks { self.end_line(want) } else { 0 } }
+        self.store.delete(lock);
+        Reply::Deleted { waiting: if asks { self.store.end_line(want) } else { 0 } }
     }
 
     /// Counts one waiter less, if the lock is shared.
-    pub(super) fn withdraw(&mut self, now: u64, keys: &Keys) -> Reply {
-        let Found::Shared(_) = self.found(now, &keys.lock) else { return Reply::Refused };
-        let Some(waiting) = self.waiting(&keys.want).and_then(|waiting| waiting.checked_sub(1)) else {
+    pub(super) fn withdraw(&mut self) -> Reply {
+        let want = &self.request.keys.want;
+        let Found::Shared(_) = self.found() else { return Reply::Refused };
+        let Some(waiting) = self.store.waiting(want).and_then(|waiting| waiting.checked_sub(1)) else {
             return Reply::Refused;
         };
-        match self.keys.get_mut(&*keys.want) {
+        match self.store.keys.get_mut(&**want) {
             Some(entry) if waiting > 0 => entry.value = Content::Text(waiting.to_string().into()),
-            _ => drop(self.keys.remove(&*keys.want)),
+            _ => self.store.delete(want),
         }
         Reply::Withdrawn { waiting }
     }
