@@ -16,13 +16,9 @@ use crate::texts::opaque;
 pub(crate) struct Secret(Arc<str>);
 
 impl Secret {
-    pub(crate) fn new(text: &str) -> Self {
-        Self(text.into())
-    }
-
     /// Treats an empty text as absent.
     pub(crate) fn some(text: &str) -> Option<Self> {
-        (!text.is_empty()).then(|| Self::new(text))
+        (!text.is_empty()).then(|| Self(text.into()))
     }
 
     /// Returns the text, for the server and comparisons, never for a message.
@@ -166,7 +162,8 @@ opaque!(Provider);
 #[derive(Clone)]
 pub struct ProviderError {
     kind: Arc<str>,
-    source: Option<Arc<dyn StdError + Send + Sync>>,
+    /// The provider's own error; `None` if the call failed without one.
+    pub(crate) source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl ProviderError {
@@ -180,11 +177,6 @@ impl ProviderError {
     /// Makes a failure without an error of the provider.
     pub(crate) fn without_source(kind: &str) -> Self {
         Self { kind: kind.into(), source: None }
-    }
-
-    /// Returns the provider's own error; `None` if the call failed without one.
-    pub(crate) fn shared_source(&self) -> Option<Arc<dyn StdError + Send + Sync>> {
-        self.source.clone()
     }
 
     fn of<E: Into<AnyError>>(error: E) -> Self {

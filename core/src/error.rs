@@ -424,12 +424,8 @@ impl Error {
         message
     }
 
-    pub(crate) fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
-        self.with_shared_source(Arc::new(source))
-    }
-
-    /// Sets a source that other errors may have, too.
-    pub(crate) fn with_shared_source(mut self, source: Arc<dyn StdError + Send + Sync>) -> Self {
+    /// Sets a source, which other errors may have, too.
+    pub(crate) fn with_source(mut self, source: Arc<dyn StdError + Send + Sync>) -> Self {
         self.0.source = Some(source);
         self
     }

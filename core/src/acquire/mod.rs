@@ -633,7 +633,7 @@ impl Acquire {
         let nodes = ballots.answers(&self.context.set().members, restart_delay, self.context.process.clock.now());
         let error = Error::new(kind, message).with_name(self.context.spec.name.bytes()).with_nodes(nodes);
         match ballots.failures.iter().flatten().find_map(Failure::cause) {
-            Some(cause) => error.with_shared_source(cause),
+            Some(cause) => error.with_source(cause),
             None => error,
         }
     }

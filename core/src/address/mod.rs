@@ -3,7 +3,7 @@
 //! The redis crate ignores unknown parts of a URL. Here they are refused before anything is sent. Messages never repeat
 //! a URL: a password with an unescaped `@`, `/` or `#` can end up in any part of it.
 //!
-//! May import `credentials`, `options`, `event` and `error`.
+//! May import `credentials`, `options`, `event`, `error` and `texts`.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -19,6 +19,7 @@ use crate::options::{
     CONNECT_TIMEOUT_DEFAULT, KEEPALIVE_DEFAULT, MAX_CONNECTIONS_DEFAULT, Options, check_paths, checked_connect_timeout,
     checked_keepalive, checked_max_connections,
 };
+use crate::texts::texts;
 
 mod parameters;
 mod target;
@@ -66,8 +67,8 @@ pub(crate) struct Address {
     /// The limit for one connection, until a client has it.
     connect_timeout: Option<Duration>,
     /// The login at sentinels.
-    sentinel_user: Option<Secret>,
-    sentinel_password_file: Option<Arc<Path>>,
+    pub(crate) sentinel_user: Option<Secret>,
+    pub(crate) sentinel_password_file: Option<Arc<Path>>,
 }
 
 /// Where a client has its addresses from.
@@ -81,16 +82,12 @@ pub(crate) enum Origin {
     Default,
 }
 
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Argument => "the addresses are those given to the client",
-            Self::Environment => "the addresses are those of REDLOCK_URLS",
-            Self::Default => {
-                "the address is the default, because REDLOCK_URLS is not set; for tests, memory://name needs no server"
-            }
-        })
-    }
+texts! {
+    Origin:
+    as_str: Argument = "the addresses are those given to the client",
+    Environment = "the addresses are those of REDLOCK_URLS",
+    Default =
+        "the address is the default, because REDLOCK_URLS is not set; for tests, memory://name needs no server",
 }
 
 /// One client's nodes in the given order, 1 to 15 without duplicates, the limit for one connection, and how many callers
@@ -98,17 +95,14 @@ impl fmt::Display for Origin {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Addresses {
     nodes: Arc<[Address]>,
-    connect_timeout: Duration,
-    max_connections: usize,
+    /// The limit for one connection. It is part of the nodes' identity: clients with different limits do not share
+    /// connections.
+    pub(crate) connect_timeout: Duration,
+    /// How many callers that drive themselves may have connections, which is part of the identity too.
+    pub(crate) max_connections: usize,
 }
 
 impl Address {
-    /// Reads one URL.
-    #[cfg(test)]
-    pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        read(url).map_err(|refusal| refusal.of("the address").error(""))
-    }
-
     fn at(target: Target) -> Self {
         Self {
             target,
@@ -213,15 +207,6 @@ impl Address {
             ..Self::at(self.target.clone())
         }
     }
-
-    /// Returns the user to log in as at sentinels, and the file with the password.
-    pub(crate) fn sentinel_login(&self) -> (Option<&Secret>, Option<&Arc<Path>>) {
-        (self.sentinel_user.as_ref(), self.sentinel_password_file.as_ref())
-    }
-
-    fn is_server(&self) -> bool {
-        !matches!(self.target, Target::Memory { .. })
-    }
 }
 
 /// Without user and password. All spellings of one location give the same text.
@@ -317,7 +302,8 @@ impl Addresses {
             node.keepalive = keepalive;
             node.connect_timeout = None;
             node.tls = if node.tls().is_some() { node.tls.or(&defaults).check()? } else { TlsOptions::default() };
-            if node.password.is_none() && node.password_file.is_none() && node.is_server() {
+            let is_in_memory = matches!(node.target, Target::Memory { .. });
+            if node.password.is_none() && node.password_file.is_none() && !is_in_memory {
                 node.password_file.clone_from(&options.password_file);
                 node.provider = provider.cloned();
             }
@@ -327,22 +313,6 @@ impl Addresses {
             Ok(node)
         });
         Ok(Self { nodes: nodes.collect::<Result<_, _>>()?, connect_timeout, max_connections })
-    }
-
-    /// Returns the limit for one connection. It is part of the nodes' identity: clients with different limits do not
-    /// share connections.
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        self.connect_timeout
-    }
-
-    /// Returns how many callers that drive themselves may have connections, which is part of the identity too.
-    pub(crate) fn max_connections(&self) -> usize {
-        self.max_connections
-    }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.nodes.len()
     }
 
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, Address> {
@@ -660,6 +630,19 @@ mod tests {
 
     use super::*;
 
+    impl Address {
+        /// Reads one URL.
+        pub(crate) fn parse(url: &str) -> Result<Self, Error> {
+            read(url).map_err(|refusal| refusal.of("the address").error(""))
+        }
+    }
+
+    impl Addresses {
+        pub(crate) fn len(&self) -> usize {
+            self.nodes.len()
+        }
+    }
+
     #[derive(Deserialize)]
     struct Table {
         cases: Vec<Case>,
@@ -770,10 +753,10 @@ mod tests {
         assert_eq!(node, address("rediss://h/2?tls_ca=/ca&tls_cert=/cert&tls_key=/key&socket_connect_timeout=1.5"));
         let nodes = |urls: &[&str], options: Options| Addresses::parse(urls)?.with_options(&options, None);
         let urls = ["redis://a?socket_connect_timeout=1.5", "redis://b?socket_connect_timeout=3", "redis://c"];
-        assert_eq!(nodes(&urls, Options::default()).unwrap().connect_timeout(), Duration::from_secs(3));
+        assert_eq!(nodes(&urls, Options::default()).unwrap().connect_timeout, Duration::from_secs(3));
         let own = || Options { connect_timeout: Some(Duration::from_secs(1)), ..Options::default() };
         let limited = nodes(&urls, own()).unwrap();
-        assert_eq!(limited.connect_timeout(), Duration::from_secs(1));
+        assert_eq!(limited.connect_timeout, Duration::from_secs(1));
         assert_eq!(limited, nodes(&["redis://a", "redis://b", "redis://c"], own()).unwrap());
         assert_eq!(login(&address("unix:///s?username=u&password=p")), (Some("u"), Some("p")));
     }

@@ -101,7 +101,8 @@ pub(super) fn parameters(
     for (index, pair) in pairs.enumerate() {
         let (given, value) = pair.split_once('=').unwrap_or((pair, ""));
         let ours = known.iter().find(|known| **known == given).map(|name| (*name, *name));
-        let alias = || ALIASES.into_iter().find(|(alias, ours)| *alias == given && takes(known, theirs, ours));
+        let takes = |name| known.contains(&name) || theirs.contains(&name);
+        let alias = || ALIASES.into_iter().find(|(alias, ours)| *alias == given && takes(*ours));
         let Some((written, name)) = ours.or_else(alias) else {
             return Err(unknown(url, index, given, known, advice));
         };
@@ -115,10 +116,6 @@ pub(super) fn parameters(
         found.push(Parameter { name, written, value: decoded(value, written)? });
     }
     Ok(found)
-}
-
-fn takes(known: &[&str], theirs: &[&str], name: &str) -> bool {
-    known.contains(&name) || theirs.contains(&name)
 }
 
 fn unknown(url: &Url, index: usize, name: &str, known: &[&str], advice: &str) -> Refusal {

@@ -66,10 +66,6 @@ impl TlsOptions {
         let named = [("tls_ca", &self.ca), ("tls_cert", &self.cert), ("tls_key", &self.key)];
         named.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)))
     }
-
-    pub(crate) fn has_no_files(&self) -> bool {
-        self.files().next().is_none()
-    }
 }
 
 impl fmt::Display for Target {

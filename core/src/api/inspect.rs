@@ -455,7 +455,7 @@ pub(super) fn unknown(context: &LockContext, answers: &[Answer]) -> Error {
     let nodes = answers.iter().enumerate().map(answer).collect();
     let error = Error::new(kind, message).with_name(context.spec.name.bytes()).with_nodes(nodes);
     match answers.iter().filter_map(|answer| answer.as_ref().err()).find_map(Failure::cause) {
-        Some(cause) => error.with_shared_source(cause),
+        Some(cause) => error.with_source(cause),
         None => error,
     }
 }

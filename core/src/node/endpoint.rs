@@ -23,7 +23,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::pace::Pace;
@@ -59,7 +59,7 @@ pub(crate) struct Endpoint {
     /// Whether a server may outlive its clients here. A store in memory does not.
     lasting: bool,
     /// When a node set last began or ceased to name it.
-    named: SharedMoment,
+    pub(super) named: SharedMoment,
     /// When it answered last; the origin if never.
     pub(crate) last_answer: SharedMoment,
     /// When it last missed a vote or could not be reached.
@@ -67,8 +67,10 @@ pub(crate) struct Endpoint {
     /// When the first call asked that had no time for an answer; later than the last answer if it counts.
     owing_since: SharedMoment,
     state: Mutex<State>,
-    followers: Followers<dyn Follower>,
-    users: Followers<dyn User>,
+    /// They look whenever the facts have changed. Who joins them makes the first look after that.
+    pub(super) followers: Followers<dyn Follower>,
+    /// They renounce their connections whenever new ones lead to another server.
+    pub(crate) users: Followers<dyn User>,
 }
 
 #[derive(Debug, Default)]
@@ -121,7 +123,7 @@ impl Endpoints {
     pub(crate) fn at(&self, target: &Target, lasting: bool, now: Moment) -> Arc<Endpoint> {
         let mut entries = self.0.lock();
         if let Some(endpoint) = entries.get(target) {
-            endpoint.named(now);
+            endpoint.named.set(now);
             return Arc::clone(endpoint);
         }
         if entries.len() >= MOST {
@@ -158,11 +160,6 @@ fn is_named(endpoint: &Arc<Endpoint>) -> bool {
 impl Endpoint {
     fn new(lasting: bool, now: Moment) -> Self {
         Self { lasting, named: SharedMoment::new(now), ..Self::default() }
-    }
-
-    /// Records that a node set begins or ceases to name it.
-    pub(crate) fn named(&self, now: Moment) {
-        self.named.set(now);
     }
 
     /// Returns whether it answered when it was asked last; `None` if that was too long ago.
@@ -203,16 +200,6 @@ impl Endpoint {
 
     pub(crate) fn facts(&self) -> Facts {
         self.state.lock().facts.clone()
-    }
-
-    /// Lets `follower` look whenever the facts have changed. The caller makes the first look after this.
-    pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
-        self.followers.add(follower);
-    }
-
-    /// Has `user` renounce its connections whenever new ones lead to another server.
-    pub(crate) fn used_by(&self, user: Weak<dyn User>) {
-        self.users.add(user);
     }
 
     /// Has all users renounce their connections made before `since`: a later one leads to another server.
@@ -343,6 +330,8 @@ impl Remarks {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
+
     use super::*;
     use crate::node::identity::Role;
 
@@ -514,7 +503,7 @@ mod tests {
         assert!(is_known(35) && !is_known(36), "a day after its last answer");
         meets(&|endpoint| {
             assert!(is_known(1_000), "for as long as a set names it");
-            endpoint.named(at(1_000));
+            endpoint.named.set(at(1_000));
         });
         assert!(is_known(1_023) && !is_known(1_024), "a day after the last set that named it");
         let again = endpoints.at(&place(1), true, at(1_024));
@@ -595,7 +584,7 @@ mod tests {
     #[test]
     fn another_server_is_told_from_one_that_changed() {
         let (endpoint, user) = (Endpoint::new(true, at(0)), Arc::new(Renouncing::default()));
-        endpoint.used_by(Arc::downgrade(&user) as Weak<dyn User>);
+        endpoint.users.add(Arc::downgrade(&user) as Weak<dyn User>);
         let is_another = |identity| endpoint.record_info(&told(identity, false), at(1)).is_another;
         assert!(!is_another(master("1", "a", false)));
         assert!(!is_another(replica(master("1", "a", false))) && !is_another(quiet(Role::Master)));

@@ -57,7 +57,7 @@ impl Health {
         });
         let weak = Arc::downgrade(&health);
         for endpoint in &health.endpoints {
-            endpoint.follow(Weak::clone(&weak) as Weak<dyn Follower>);
+            endpoint.followers.add(Weak::clone(&weak) as Weak<dyn Follower>);
         }
         health.look();
         health
@@ -176,13 +176,10 @@ impl Health {
 
     /// Returns when enough quarantines will have ended for a quorum; `None` if too few nodes can vote.
     pub(crate) fn quorum_at(&self, restart_delay: Duration) -> Option<Moment> {
-        let mut ends: Vec<Moment> = self
-            .verdicts
-            .lock()
-            .iter()
-            .filter(|verdict| verdict.standing.is_none())
-            .map(|verdict| verdict.quarantine_end(restart_delay).unwrap_or_default())
-            .collect();
+        let verdicts = self.verdicts.lock();
+        let voting = verdicts.iter().filter(|verdict| verdict.standing.is_none());
+        let ends = voting.map(|verdict| verdict.quarantine_end(restart_delay).unwrap_or_default());
+        let mut ends: Vec<_> = ends.collect();
         ends.sort_unstable();
         ends.get(quorum::quorum(self.addresses.len()) - 1).copied()
     }
@@ -209,7 +206,7 @@ impl Drop for Health {
     /// Records that the endpoints were in use until now.
     fn drop(&mut self) {
         let now = self.clock.now();
-        self.endpoints.iter().for_each(|endpoint| endpoint.named(now));
+        self.endpoints.iter().for_each(|endpoint| endpoint.named.set(now));
     }
 }
 
@@ -333,7 +330,7 @@ mod tests {
     fn a_set_goes_by_what_its_own_connection_told_before_the_first_one_to_tell_it_is_done() {
         let (endpoints, spy) = (Endpoints::default(), Arc::new(Spy::default()));
         let target = Address::parse("redis://a").unwrap().target.clone();
-        endpoints.at(&target, true, NOW).follow(Arc::downgrade(&spy) as Weak<dyn Follower>);
+        endpoints.at(&target, true, NOW).followers.add(Arc::downgrade(&spy) as Weak<dyn Follower>);
         let (one, other) = (health(&endpoints, &["redis://a"]), health(&endpoints, &["redis://a/7"]));
         drop(one.record_info(0, &run("1", Role::Master), NOW));
         *spy.0.lock() = Arc::downgrade(&other);

@@ -37,6 +37,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -92,22 +93,13 @@ impl Pipeline {
         let (shared, driving) = connect(stream, is_lendable, hear, overtakes);
         Self { shared, _driver: Arc::new(Driver(spawn(runtime, driving.run()))) }
     }
+}
 
-    /// Asks. The request has its position in the order when this returns. Dropping the future takes the request back,
-    /// unless it is written.
-    pub(super) fn ask(&self, command: &Cmd) -> Asking<'_> {
-        self.shared.ask(command)
-    }
+impl Deref for Pipeline {
+    type Target = Shared;
 
-    /// Asks `command`, and then what `change` makes of it, with nothing between them. Each has its own answer. The task
-    /// that awaits the second one first reads both.
-    pub(super) fn ask_both(&self, command: Cmd, change: impl FnOnce(&mut Cmd)) -> [Asking<'_>; 2] {
-        self.shared.ask_both(command, change)
-    }
-
-    /// Asks all of `commands`, with nothing between them. Each has its own answer.
-    pub(super) fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_>> {
-        self.shared.ask_all(commands)
+    fn deref(&self) -> &Shared {
+        &self.shared
     }
 }
 
@@ -118,14 +110,18 @@ fn connect(stream: Stream, is_lendable: bool, hear: Hear, overtakes: bool) -> (A
 }
 
 impl Shared {
-    fn ask(&self, command: &Cmd) -> Asking<'_> {
+    /// Asks. The request has its position in the order when this returns. Dropping the future takes the request back,
+    /// unless it is written.
+    pub(super) fn ask(&self, command: &Cmd) -> Asking<'_> {
         let mut queue = self.queue.lock();
         let place = queue.push(command);
         self.send(queue, 1);
         Asking { shared: self, place: Some(place) }
     }
 
-    fn ask_both(&self, mut command: Cmd, change: impl FnOnce(&mut Cmd)) -> [Asking<'_>; 2] {
+    /// Asks `command`, and then what `change` makes of it, with nothing between them. Each has its own answer. The task
+    /// that awaits the second one first reads both.
+    pub(super) fn ask_both(&self, mut command: Cmd, change: impl FnOnce(&mut Cmd)) -> [Asking<'_>; 2] {
         let mut queue = self.queue.lock();
         let first = queue.push(&command);
         change(&mut command);
@@ -134,7 +130,8 @@ impl Shared {
         [first, second].map(|place| Asking { shared: self, place: Some(place) })
     }
 
-    fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_>> {
+    /// Asks all of `commands`, with nothing between them. Each has its own answer.
+    pub(super) fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_>> {
         let mut queue = self.queue.lock();
         let places: Vec<_> = commands.iter().map(|command| queue.push(command)).collect();
         self.send(queue, places.len());

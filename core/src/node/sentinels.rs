@@ -116,8 +116,8 @@ impl SentinelAccess {
             Ok(Dialer::new(Target::Tcp { host: host.clone(), port: *port, tls: *tls }, security, address.keepalive))
         };
         let dialers = sentinels.iter().map(dialer).collect::<Result<_, Error>>()?;
-        let (user, file) = address.sentinel_login();
-        Ok(Some(Self::Dialed { dialers, login: LoginSource::file(user, file) }))
+        let login = LoginSource::file(address.sentinel_user.clone(), address.sentinel_password_file.clone());
+        Ok(Some(Self::Dialed { dialers, login }))
     }
 }
 

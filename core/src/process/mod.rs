@@ -127,9 +127,9 @@ impl Process {
         let clusters = addresses.iter().map(|address| self.cluster(address, logins.as_ref()));
         let clusters = clusters.collect::<Result<Vec<_>, Error>>()?;
         let servers = addresses.iter().cloned().zip(clusters.iter().cloned()).collect();
-        let members = self.members(servers, addresses.connect_timeout(), logins)?;
+        let members = self.members(servers, addresses.connect_timeout, logins)?;
         let mut set = NodeSet::new(members, self.lists.of(addresses.iter()), &self.environment, &self.schedule);
-        set.seats = Seats::new(addresses.max_connections());
+        set.seats = Seats::new(addresses.max_connections);
         let set = if clusters.iter().any(Option::is_some) {
             let process = Arc::downgrade(self);
             // It fails if a plain node's files of TLS became unreadable, or a server's name is not one for TLS.

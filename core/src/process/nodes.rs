@@ -147,7 +147,7 @@ impl NodeSet {
     pub(crate) fn follow_nodes(self: &Arc<Self>) {
         for member in &self.members.nodes {
             let user: Weak<Self> = Arc::downgrade(self);
-            member.endpoint.used_by(user);
+            member.endpoint.users.add(user);
             let follower: Weak<Self> = Arc::downgrade(self);
             // There may have been no follower then.
             if let Some(at) = member.node.sentinels().and_then(|sentinels| sentinels.follow(follower)) {
@@ -253,7 +253,7 @@ impl NodeSet {
             && is_background
         {
             let follower: Weak<Connections> = Arc::downgrade(&connections);
-            logins.follow(follower);
+            logins.followers.add(follower);
         }
         all_connections.push(Arc::clone(&connections));
         pool.join(runtime.id());

@@ -223,7 +223,7 @@ fn start() -> Result<Started, Error> {
             ErrorKind::Unavailable,
             "cannot start the background thread; the limit on threads or open files may be reached",
         )
-        .with_source(error)
+        .with_source(Arc::new(error))
     };
     let (sender, receiver) = mpsc::sync_channel(1);
     let inbox = Arc::new(Inbox::default());

@@ -157,7 +157,7 @@ impl Failure {
     /// Returns the error of the program's own code behind this failure, if there is one.
     pub(crate) fn cause(&self) -> Option<Arc<dyn StdError + Send + Sync>> {
         match self {
-            Self::NoLogin(NoLogin::Provider(error)) => error.shared_source(),
+            Self::NoLogin(NoLogin::Provider(error)) => error.source.clone(),
             _ => None,
         }
     }

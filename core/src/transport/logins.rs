@@ -99,7 +99,8 @@ pub(crate) struct Logins {
     /// Notified when the next call is wanted sooner.
     wanted: Arc<Notify>,
     spawn: Box<dyn Fn(Task) + Send + Sync>,
-    followers: Followers<dyn Follower>,
+    /// They send each new login.
+    pub(crate) followers: Followers<dyn Follower>,
 }
 
 #[derive(Debug, Default)]
@@ -137,9 +138,9 @@ impl LoginSource {
     }
 
     /// Makes the source of a login whose password is in a file, or of none.
-    pub(crate) fn file(username: Option<&Secret>, path: Option<&Arc<Path>>) -> Self {
+    pub(crate) fn file(username: Option<Secret>, path: Option<Arc<Path>>) -> Self {
         match path {
-            Some(path) => Self::File { username: username.cloned(), path: Arc::clone(path) },
+            Some(path) => Self::File { username, path },
             None => Self::Fixed(Login { username: None, password: None, lasts: None }),
         }
     }
@@ -300,11 +301,6 @@ impl Logins {
         if number == self.number() {
             self.state.lock().rejections = 0;
         }
-    }
-
-    /// Lets `follower` send each new login from now on.
-    pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
-        self.followers.add(follower);
     }
 
     /// Returns whether the current task is a call of this provider.

@@ -130,23 +130,6 @@ impl Socket {
         Ok(())
     }
 
-    /// Returns the address of the other end, which is a TCP socket.
-    #[cfg(test)]
-    pub(crate) fn peer(&self) -> net::SocketAddr {
-        let Io::Tcp(stream) = &self.0 else { panic!("{self:?}") };
-        stream.peer_addr().unwrap()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn fd(&self) -> RawFd {
-        match &self.0 {
-            Io::Tcp(stream) => of_socket(stream),
-            Io::Unix(stream) => of_socket(stream),
-            Io::Lent(lent) => lent.io.fd(),
-            Io::Gone => panic!("{self:?}"),
-        }
-    }
-
     /// Notes that there may be something to read, if it is lent, and with `is_last` that nothing comes behind it.
     pub(crate) fn set_ready(&mut self, is_last: bool) {
         if let Io::Lent(lent) = &mut self.0 {
@@ -281,6 +264,23 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
+
+    impl Socket {
+        /// Returns the address of the other end, which is a TCP socket.
+        pub(crate) fn peer(&self) -> net::SocketAddr {
+            let Io::Tcp(stream) = &self.0 else { panic!("{self:?}") };
+            stream.peer_addr().unwrap()
+        }
+
+        pub(crate) fn fd(&self) -> RawFd {
+            match &self.0 {
+                Io::Tcp(stream) => of_socket(stream),
+                Io::Unix(stream) => of_socket(stream),
+                Io::Lent(lent) => lent.io.fd(),
+                Io::Gone => panic!("{self:?}"),
+            }
+        }
+    }
 
     /// Counts what an event loop tells: how often there was something to read, and whether it was the last.
     #[derive(Default)]

@@ -117,7 +117,7 @@ impl Tls {
     /// Returns the configuration for a connect now. Reads files that changed. Cancel safe.
     pub(crate) async fn config(self: Arc<Self>) -> Result<Arc<ClientConfig>, Failure> {
         // A thread that holds the lock may wait for files.
-        if self.options.has_no_files()
+        if self.options.files().next().is_none()
             && let Some(state) = self.state.try_lock()
             && let Some(config) = &state.config
         {

@@ -29,7 +29,7 @@ pub(crate) enum Unasked {
 /// Gets the events on a connection.
 pub(super) type Hear = Box<dyn FnMut(Unasked) + Send>;
 
-pub(super) struct Shared {
+pub(crate) struct Shared {
     pub(super) me: Weak<Self>,
     /// Whether an event loop may watch the socket.
     pub(super) is_lendable: AtomicBool,
