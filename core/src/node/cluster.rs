@@ -222,10 +222,7 @@ impl Cluster {
                 candidates.push(place);
             }
         }
-        if let Some(index) = doubted.and_then(|doubted| candidates.iter().position(|place| *place == doubted)) {
-            let last = candidates.remove(index);
-            candidates.push(last);
-        }
+        candidates.sort_by_key(|place| Some(place) == doubted.as_ref());
         candidates
     }
 

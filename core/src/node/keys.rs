@@ -12,6 +12,7 @@ use super::memory::MemoryConnection;
 use super::pipeline::Answer;
 use super::redis::RedisConnection;
 use super::scripts::{ScriptId, command, deletion, refusal, reply, text, ttl_left};
+use super::setup::command_of;
 use crate::node::Connection;
 use crate::node::way::Eval;
 use crate::protocol::request::{Action, KeyState, Keys, Reply, Request, WAITING_MAX};
@@ -26,13 +27,6 @@ pub(crate) struct Step {
     pub(crate) keys: Vec<Vec<u8>>,
     /// `None` at the end.
     pub(crate) next: Option<u64>,
-}
-
-impl Step {
-    /// Returns the last step.
-    fn last(keys: Vec<Vec<u8>>) -> Self {
-        Self { keys, next: None }
-    }
 }
 
 /// What is under a lock key.
@@ -69,8 +63,8 @@ impl Connection {
     pub(crate) async fn scan(&self, prefix: &[u8], cursor: u64, count: u32) -> Result<Step, Failure> {
         let connection = match self {
             Self::Redis(connection) => connection,
-            Self::Memory(store) => return store.look(|store, now| Step::last(store.keys(now, prefix))),
-            Self::Simulated(_) => return Ok(Step::last(Vec::new())),
+            Self::Memory(store) => return store.look(|store, now| Step { keys: store.keys(now, prefix), next: None }),
+            Self::Simulated(_) => return Ok(Step { keys: Vec::new(), next: None }),
         };
         let mut command = redis::cmd("SCAN");
         command.arg(cursor).arg("MATCH").arg([prefix, b"*"].concat()).arg("COUNT").arg(count);
@@ -94,13 +88,8 @@ impl Connection {
             Self::Memory(store) => return read_store(store, keys),
             Self::Simulated(_) => return Err(Failure::UnexpectedReply),
         };
-        let of_key = |name: &str, key: &[u8]| {
-            let mut command = redis::cmd(name);
-            command.arg(key);
-            command
-        };
-        let commands = [of_key("GET", &keys.lock), of_key("PTTL", &keys.lock), of_key("GET", &keys.want)];
-        let mut answers = ask(connection, commands, asking).await.into_iter();
+        let commands = [[&b"GET"[..], &keys.lock], [b"PTTL", &keys.lock], [b"GET", &keys.want]];
+        let mut answers = ask(connection, commands.map(|words| command_of(&words)), asking).await.into_iter();
         let (value, left, waiting) = (answers.next(), answers.next(), answers.next());
         let value = match value {
             Some(Ok(Value::ServerError(error))) if error.code() == "WRONGTYPE" => None,

@@ -75,7 +75,8 @@ impl NodeLists {
         if entries.len() >= LISTS_MAX
             && let Some(oldest) = (0..entries.len()).find(|index| !is_in_use(&entries, *index))
         {
-            forget(&mut entries, oldest);
+            let oldest = entries.remove(oldest);
+            entries.iter_mut().for_each(|other| other.leave(&oldest.list));
         }
         let shown = nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let list = Arc::new(NodeList { positions, shown, watched: AtomicBool::new(false) });
@@ -130,13 +131,6 @@ fn is_in_use(entries: &[Entry], index: usize) -> bool {
     let list = &entries[index].list;
     let as_rival = |entry: &Entry| entry.rivals.iter().filter(|rival| Arc::ptr_eq(rival, list)).count();
     Arc::strong_count(list) > 1 + entries.iter().map(as_rival).sum::<usize>()
-}
-
-fn forget(entries: &mut Vec<Entry>, index: usize) {
-    let entry = entries.remove(index);
-    for other in entries {
-        other.leave(&entry.list);
-    }
 }
 
 impl Entry {

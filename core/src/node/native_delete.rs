@@ -23,12 +23,11 @@ use crate::protocol::token::Token;
 use crate::sys::clock::{Moment, SharedMoment};
 use crate::transport::failure::Failure;
 
-/// The command of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comparing {
-    Delifeq,
-    Delex,
-}
+/// The command of a server, and the condition behind its key.
+type Comparing = (&'static str, Option<&'static str>);
+
+const DELIFEQ: Comparing = ("DELIFEQ", None);
+const DELEX: Comparing = ("DELEX", Some("IFEQ"));
 
 /// What one connection knows about the command.
 pub(super) struct NativeDelete {
@@ -89,19 +88,16 @@ fn command_of(info: &str) -> Option<Comparing> {
     };
     // Valkey also tells the version of Redis that it is compatible with.
     let (since, told, command) = match version("valkey_version:") {
-        Some(told) => ((9, 0), told, Comparing::Delifeq),
-        None => ((8, 4), version("redis_version:")?, Comparing::Delex),
+        Some(told) => ((9, 0), told, DELIFEQ),
+        None => ((8, 4), version("redis_version:")?, DELEX),
     };
     (told >= since).then_some(command)
 }
 
 /// Returns the command that deletes the lock key of a token if the node has granted it this fence, with this label.
-pub(super) fn delete(comparing: Comparing, keys: &Keys, token: &Token, fence: u64, label: &str) -> Cmd {
+pub(super) fn delete((name, condition): Comparing, keys: &Keys, token: &Token, fence: u64, label: &str) -> Cmd {
     let mut command = Cmd::with_capacity(4, keys.lock.len() + keys.want.len() + label.len() + 64);
-    match comparing {
-        Comparing::Delifeq => command.arg("DELIFEQ").arg(&*keys.lock),
-        Comparing::Delex => command.arg("DELEX").arg(&*keys.lock).arg("IFEQ"),
-    };
+    command.arg(name).arg(&*keys.lock).arg(condition);
     token.write_value(fence, label, command.writer_for_next_arg());
     command
 }
@@ -125,14 +121,11 @@ mod tests {
     #[test]
     fn who_has_it_tells_so_with_the_version() {
         for (info, expected) in [
-            (
-                "# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n",
-                Some(Comparing::Delifeq),
-            ),
-            ("redis_version:7.2.4\r\nvalkey_version:10.0.0\r\n", Some(Comparing::Delifeq)),
+            ("# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n", Some(DELIFEQ)),
+            ("redis_version:7.2.4\r\nvalkey_version:10.0.0\r\n", Some(DELIFEQ)),
             ("redis_version:7.2.4\r\nvalkey_version:8.1.0\r\n", None),
-            ("redis_version:8.4.0\r\n", Some(Comparing::Delex)),
-            ("redis_version:10.0.0\r\n", Some(Comparing::Delex)),
+            ("redis_version:8.4.0\r\n", Some(DELEX)),
+            ("redis_version:10.0.0\r\n", Some(DELEX)),
             ("redis_version:8.3.9\r\n", None),
             ("redis_version:7.0.15\r\n", None),
             ("valkey_version:\r\n", None),

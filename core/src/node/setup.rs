@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, ToRedisArgs};
 
 use crate::credentials::{Login, Secret};
 use crate::sys::clock::Moment;
@@ -153,9 +153,9 @@ impl Hashes {
 }
 
 /// Returns the command of these words.
-pub(super) fn command_of(words: &[&str]) -> Cmd {
-    let mut command = redis::cmd(words[0]);
-    command.arg(&words[1..]);
+pub(super) fn command_of(words: &[impl ToRedisArgs]) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg(words);
     command
 }
 

@@ -65,30 +65,20 @@ impl Standing {
 }
 
 /// The primary of each slot.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SlotMap {
     /// In the order in which they were first told.
     places: Vec<Place>,
-    /// For each slot, the number of its primary in `places`.
-    primaries: Box<[Option<u16>]>,
+    /// For each slot, the number of its primary in `places`; empty before anything was told.
+    primaries: Vec<Option<u16>>,
     /// The slots that a server has reported elsewhere, and when.
     corrections: BTreeMap<u16, Moment>,
-}
-
-impl Default for SlotMap {
-    fn default() -> Self {
-        Self {
-            places: Vec::new(),
-            primaries: vec![None; usize::from(SLOTS)].into_boxed_slice(),
-            corrections: BTreeMap::new(),
-        }
-    }
 }
 
 impl SlotMap {
     /// Returns the primary of `slot`; `None` if the cluster told none.
     pub(crate) fn primary(&self, slot: u16) -> Option<&Place> {
-        self.primaries[usize::from(slot)].map(|number| &self.places[usize::from(number)])
+        self.number_of(slot).map(|number| &self.places[usize::from(number)])
     }
 
     /// Returns all primaries of slots, each once.
@@ -141,11 +131,11 @@ impl SlotMap {
 
     /// Returns the first slots of all ranges of slots with one primary, or none.
     pub(crate) fn starts(&self) -> impl Iterator<Item = u16> {
-        let is_start = |slot: &u16| {
-            let slot = usize::from(*slot);
-            slot == 0 || self.primaries[slot] != self.primaries[slot - 1]
-        };
-        (0..SLOTS).filter(is_start)
+        (0..SLOTS).filter(|slot| *slot == 0 || self.number_of(*slot) != self.number_of(*slot - 1))
+    }
+
+    fn number_of(&self, slot: u16) -> Option<u16> {
+        self.primaries.get(usize::from(slot)).copied().flatten()
     }
 
     fn put(&mut self, slots: RangeInclusive<u16>, place: &Place) {
@@ -154,6 +144,7 @@ impl SlotMap {
             return;
         }
         let number = self.number(place);
+        self.primaries.resize(usize::from(SLOTS), None);
         self.primaries[usize::from(*slots.start())..=usize::from(*slots.end())].fill(Some(number));
     }
 

@@ -74,8 +74,8 @@ impl Name {
                 bytes.len()
             )));
         }
-        match RESERVED.iter().find(|reserved| bytes.starts_with(reserved)) {
-            Some(reserved) => Err(WrongName(begins_with(reserved) + "; choose another name")),
+        match reserved(&bytes) {
+            Some(reserved) => Err(WrongName(reserved + "; choose another name")),
             None => Ok(Self::of(bytes)),
         }
     }
@@ -97,10 +97,8 @@ impl Name {
             let rest = format!(" has {} bytes, but at most {most} are allowed; use a shorter prefix", prefix.len());
             return Err(Error::about("key_prefix", rest));
         }
-        match RESERVED.iter().find(|reserved| prefix.starts_with(reserved)) {
-            Some(reserved) => Err(Error::about("key_prefix", begins_with(reserved) + "; choose another prefix")),
-            None => Ok(()),
-        }
+        let wrong = |reserved| Err(Error::about("key_prefix", reserved + "; choose another prefix"));
+        reserved(prefix).map_or(Ok(()), wrong)
     }
 
     /// Returns the name as given.
@@ -166,9 +164,10 @@ fn name_beside<'a>(key: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// Returns that something begins with what is `reserved`, as the rest of a sentence about it.
-fn begins_with(reserved: &[u8]) -> String {
-    format!(" begins with {:?}, which is reserved for the lock's own keys", String::from_utf8_lossy(reserved))
+/// Returns that something begins with what is reserved, if it does, as the rest of a sentence about it.
+fn reserved(bytes: &[u8]) -> Option<String> {
+    let reserved = String::from_utf8_lossy(RESERVED.iter().find(|reserved| bytes.starts_with(reserved))?);
+    Some(format!(" begins with {reserved:?}, which is reserved for the lock's own keys"))
 }
 
 impl fmt::Display for Name {

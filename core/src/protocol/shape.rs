@@ -35,13 +35,8 @@ pub(crate) enum Shape {
     Detached(Box<Self>, Result<Arc<Detached>, &'static str>),
 }
 
-/// One of several names.
-#[derive(Clone, Debug)]
-pub(crate) struct Listed {
-    name: Arc<[u8]>,
-    /// Where it is in the caller's list for the first time.
-    index: usize,
-}
+/// One of several names, and where it is in the caller's list for the first time.
+type Listed = (Arc<[u8]>, usize);
 
 impl From<&[u8]> for Shape {
     fn from(name: &[u8]) -> Self {
@@ -64,12 +59,11 @@ pub(crate) enum Names {
 impl Shape {
     /// Returns the shape of a lock of all these names.
     pub(crate) fn all<'a>(names: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let listed = |(index, name): (usize, &[u8])| Listed { name: name.into(), index };
-        let mut names: Vec<Listed> = names.into_iter().enumerate().map(listed).collect();
-        // Equal names stay in the caller's order, so that the first one remains.
-        names.sort_by(|one, other| one.name.cmp(&other.name));
-        names.dedup_by(|later, earlier| later.name == earlier.name);
-        let joined = names.iter().map(|listed| &*listed.name).collect::<Vec<_>>().join(&b", "[..]).into();
+        let mut names: Vec<Listed> = names.into_iter().map(Into::into).zip(0..).collect();
+        // Of equal names the first one remains.
+        names.sort_unstable();
+        names.dedup_by(|later, earlier| later.0 == earlier.0);
+        let joined = names.iter().map(|(name, _)| &**name).collect::<Vec<_>>().join(&b", "[..]).into();
         Self::All(names.into(), joined)
     }
 
@@ -137,7 +131,7 @@ impl Shape {
     pub(crate) fn names(&self) -> Vec<&[u8]> {
         match self {
             Self::One(name) | Self::Term(name) | Self::Semaphore(name, _) => vec![name],
-            Self::All(names, _) => names.iter().map(|listed| &*listed.name).collect(),
+            Self::All(names, _) => names.iter().map(|(name, _)| &**name).collect(),
             Self::Shared(shape) | Self::Detached(shape, _) => shape.names(),
         }
     }
@@ -190,7 +184,7 @@ impl Shape {
                     let rest = format!(" has {} different names, but must have from 1 to {NAMES_MOST}", names.len());
                     return Err(Error::about("names", rest));
                 }
-                let checked = |listed: &Listed| checked(&listed.name).map_err(|wrong| wrong.at(listed.index));
+                let checked = |(name, index): &Listed| checked(name).map_err(|wrong| wrong.at(*index));
                 let mut names = names.iter().map(checked).collect::<Result<Vec<Name>, Error>>()?;
                 if names.len() == 1 {
                     // The ordinary lock.

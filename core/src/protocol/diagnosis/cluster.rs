@@ -1,7 +1,6 @@
 //! PURE: what a server tells of its cluster, and what that means for locks.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -181,18 +180,15 @@ fn ranges(slots: impl Iterator<Item = u16>) -> Slots {
 
 /// Returns the slots as an operator reads them.
 fn shown(slots: &[RangeInclusive<u16>]) -> String {
-    let mut text = if matches!(slots, [one] if one.start() == one.end()) { "slot" } else { "slots" }.to_owned();
-    for (number, range) in slots.iter().take(RANGES_MOST).enumerate() {
-        let separator = if number == 0 { " " } else { ", " };
-        let written = match (range.start(), range.end()) {
-            (first, last) if first == last => write!(text, "{separator}{first}"),
-            (first, last) => write!(text, "{separator}{first}-{last}"),
-        };
-        written.expect("a string takes all text");
-    }
+    let what = if matches!(slots, [one] if one.start() == one.end()) { "slot" } else { "slots" };
+    let range = |range: &RangeInclusive<u16>| match (range.start(), range.end()) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first}-{last}"),
+    };
+    let named = slots.iter().take(RANGES_MOST).map(range).collect::<Vec<_>>().join(", ");
     match slots.len().saturating_sub(RANGES_MOST) {
-        0 => text,
-        more => format!("{text} and {more} ranges more"),
+        0 => format!("{what} {named}"),
+        more => format!("{what} {named} and {more} ranges more"),
     }
 }
 
