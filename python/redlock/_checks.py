@@ -15,7 +15,7 @@ from redlock.inspection import LockView
 F = TypeVar("F")
 R = TypeVar("R")
 
-Result: TypeAlias = LockView | list[LockView] | list[Diagnosis] | str | bool
+Result: TypeAlias = list[LockView] | list[Diagnosis] | str | bool
 
 _NAME_FIRST = '; if it is a call of a function under a bare @redlock.locked, write @redlock.locked("name")'
 

@@ -6,9 +6,8 @@ from typing import Literal, Never, NoReturn, Self, SupportsIndex, Unpack, final
 
 from typing_extensions import disjoint_base
 
-from redlock.diagnosis import Diagnosis
+from redlock._checks import Result
 from redlock.errors import LockLost, LostReason
-from redlock.inspection import LockView
 from redlock.options import ClientOptions, Credentials, Duration, NameOptions, Nodes
 
 __all__ = [
@@ -68,7 +67,7 @@ class Listing:
 
 @final
 class Call:
-    def drive(self) -> list[LockView] | list[Diagnosis] | str | bool | None: ...
+    def drive(self) -> Result: ...
 
 @final
 class Shape:
@@ -264,7 +263,7 @@ class Queue:
     def cancel(self, number: int) -> None: ...
     def wake(self) -> None: ...
     def drain(self) -> list[int]: ...
-    def take(self, number: int) -> list[LockView] | list[Diagnosis] | str | bool | None: ...
+    def take(self, number: int) -> Result | None: ...
 
 @final
 class CredentialsThread:

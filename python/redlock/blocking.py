@@ -8,7 +8,7 @@ from typing import Any, Never, ParamSpec, Self, TypeAlias, TypeVar, Unpack, cast
 from redlock import _exit, _native
 from redlock._blocking_lock import TAKER
 from redlock._blocking_lock import Lock as Lock  # noqa: PLC0414 - this module exports it
-from redlock._checks import OnlyWith, only, plain, ran
+from redlock._checks import OnlyWith, Result, only, plain, ran
 from redlock._decorators import SKIPPED, Decorates, Locked, Passes, Place, Plan, Skipped
 from redlock._naming import Name, NameOf, Names
 from redlock.diagnosis import Diagnosis
@@ -509,7 +509,7 @@ def _listed(listing: _native.Listing) -> Iterator[LockView]:
         yield from views
 
 
-def _result(call: _native.Call) -> list[LockView] | list[Diagnosis] | str | bool | None:
+def _result(call: _native.Call) -> Result:
     """Make a call, and return its result."""
     if select.select is _select:
         return call.drive()
