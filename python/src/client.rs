@@ -8,7 +8,7 @@ use redlock::bindings::options::Scope;
 use redlock::bindings::{Mutex, calls};
 use redlock::{Error, Redlock};
 
-use crate::calls::Call;
+use crate::call::Call;
 use crate::convert::{self, Name, limit, permits};
 use crate::credentials::Provider;
 use crate::error::Raised;

@@ -4,7 +4,7 @@
 //! a lock. Classes are immutable here. Threads of the engine never enter the interpreter, and a call that may block
 //! detaches from it first.
 
-mod calls;
+mod call;
 mod client;
 mod command_line;
 mod convert;
@@ -17,6 +17,7 @@ mod listing;
 mod lock;
 mod metrics;
 mod notifier;
+mod queue;
 mod shape;
 mod signals;
 mod testing;
@@ -37,8 +38,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lock::Lock>()?;
     module.add_class::<shape::Shape>()?;
     module.add_class::<listing::Listing>()?;
-    module.add_class::<calls::Call>()?;
-    module.add_class::<calls::Queue>()?;
+    module.add_class::<call::Call>()?;
+    module.add_class::<queue::Queue>()?;
     module.add_class::<credentials::Thread>()?;
     module.add_class::<events::Events>()?;
     module.add_class::<testing::MemoryServer>()?;

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use redlock::bindings::Listing as Pages;
 use redlock::bindings::calls::list_page;
 
-use crate::calls::Call;
+use crate::call::Call;
 use crate::client::Client;
 use crate::convert::pattern;
 use crate::error::Raised;

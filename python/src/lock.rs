@@ -15,7 +15,7 @@ use redlock::bindings::lock_object::{AbandonedHold, LockObject, Timeout};
 use redlock::bindings::options::Scope;
 use redlock::{Error, ErrorKind};
 
-use crate::calls::Call;
+use crate::call::Call;
 use crate::client::Client;
 use crate::convert::{self, blocking, own_timeout};
 use crate::credentials::Provider;
