@@ -146,6 +146,7 @@ impl Task {
                 self.pen.flaw(&format!("leader answers {leader:?}"));
             }
             Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Unavailable => self.pen.note(&error.to_string()),
             Err(error) => self.pen.flaw(&format!("leader failed with {error}")),
         }
     }
