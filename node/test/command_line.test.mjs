@@ -7,11 +7,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { fresh, serve } from "./servers.mjs";
 
 const home = fileURLToPath(new URL("..", import.meta.url));
 const manifest = JSON.parse(readFileSync(join(home, "package.json"), "utf8"));
 const program = join(home, manifest.bin.redlock);
-const memory = ["run", "--node", "memory://command-line", "job", "--"];
+const server = await serve();
+const job = ["run", "--node", server.url, fresh(), "--"];
 
 /** Runs a program to its end. */
 function ended(file, args) {
@@ -22,7 +24,7 @@ function ended(file, args) {
 
 test("the signal that opens Node's debugger goes to the command", async () => {
   const script = "trap 'exit 9' USR1; echo up; while :; do :; done";
-  const child = spawn(program, [...memory, "sh", "-c", script], { stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(program, [...job, "sh", "-c", script], { stdio: ["ignore", "pipe", "pipe"] });
   const said = { stdout: "", stderr: "" };
   for (const name of ["stdout", "stderr"]) child[name].on("data", (text) => (said[name] += text));
   await new Promise((resolve) => child.stdout.once("data", resolve));
@@ -36,7 +38,7 @@ test("a package without its compiled part, or with a broken one, says so with a 
   t.after(() => rmSync(copy, { recursive: true, force: true }));
   for (const name of ["lib", "package.json"]) cpSync(join(home, name), join(copy, name), { recursive: true });
   const fails = async (message) => {
-    const { status, stdout, stderr } = await ended(join(copy, manifest.bin.redlock), [...memory, "true"]);
+    const { status, stdout, stderr } = await ended(join(copy, manifest.bin.redlock), [...job, "true"]);
     assert.deepEqual({ status, stdout }, { status: 70, stdout: "" });
     assert.match(stderr, message);
   };
