@@ -442,7 +442,7 @@ fn read_sentinel(rest: &str, tls: bool) -> Result<Address, Refusal> {
     }
     let db = parts.next().filter(|db| !db.is_empty()).map_or(Ok(0), db)?;
     let target = Target::Sentinel { sentinels, master, tls };
-    let advice = "the database goes behind the name of the master, all else into options";
+    let advice = "the database goes behind the name of the master, the rest into options";
     let known = [&OF_TCP[..], &["sentinel_user", "sentinel_password_file"]].concat();
     let address = Address::of_url(target, db, &url, (&known, &OF_TCP_ELSEWHERE), advice)?;
     if address.sentinel_user.is_some() && address.sentinel_password_file.is_none() {
@@ -457,7 +457,7 @@ fn read_cluster(rest: &str, tls: bool) -> Result<Address, Refusal> {
     if !matches!(url.path(), "" | "/" | "/0") {
         return Err(CLUSTER_DB.into());
     }
-    let advice = "user and password go before the hosts, all else into options";
+    let advice = "user and password go before the hosts, the rest into options";
     Address::of_url(Target::Cluster { seeds, tls }, 0, &url, (&OF_TCP, &OF_TCP_ELSEWHERE), advice)
 }
 
@@ -500,7 +500,7 @@ fn read_tcp(raw: &str, rest: &str, tls: bool) -> Result<Address, Refusal> {
     if url.port() == Some(0) {
         return Err("has port 0; ports are 1 to 65535".into());
     }
-    let advice = "the database goes into the path, user and password before the host, all else into options";
+    let advice = "the database goes into the path, user and password before the host, the rest into options";
     Address::of_url(target, db, &url, (&OF_TCP, &OF_TCP_ELSEWHERE), advice)
 }
 
@@ -527,7 +527,7 @@ fn read_unix(raw: &str, rest: &str) -> Result<Address, Refusal> {
     let path = Path::new(&path).components().collect();
     let known = ["db", "user", "pass", "protocol", "password_file"];
     let names: (&[_], &[_]) = (&known, &["socket_connect_timeout"]);
-    Address::of_url(Target::Unix { path }, 0, &url, names, "all else goes into options")
+    Address::of_url(Target::Unix { path }, 0, &url, names, "the rest goes into options")
 }
 
 fn read_memory(rest: &str) -> Result<Address, Refusal> {
