@@ -5,17 +5,13 @@
 export declare class Client {
   /** Makes a client for these nodes, or else for the nodes in the environment variable `REDLOCK_URLS`. */
   static open(nodes?: Array<string> | undefined | null, options?: Array<unknown> | undefined | null, provider?: Provider | undefined | null): Client | Failure
-  /** Makes a template for locks with these options. Checks the options, and the name of a lock that is made by it. */
-  template(name: Name, options?: Array<unknown> | undefined | null): Template | Failure
-  /** Makes a template for locks of several names, as [`Client::template`] does for one. */
-  templateOfAll(names: Array<Name>, options?: Array<unknown> | undefined | null): Template | Failure
-  /** Makes a template for semaphores with so many permits, as [`Client::template`] does for locks. */
-  templateOfSemaphore(name: Name, permits: number, options?: Array<unknown> | undefined | null): Template | Failure
-  /** Makes a template for shared locks, as [`Client::template`] does for others. */
-  templateOfShared(name: Name, options?: Array<unknown> | undefined | null): Template | Failure
-  /** Makes a template for the locks of an election's terms, as [`Client::template`] does for others. */
-  templateOfTerm(name: Name, options?: Array<unknown> | undefined | null): Template | Failure
-  /** Makes a template for the lock that attaches the detached one with this text, as [`Client::template`] does for others. */
+  /**
+   * Makes a template for locks with these options. Checks the options, and the name or the names of a lock that is made
+   * by it. `kind` says which locks: those of one name, `shared` or not; of the terms of an election; of several names; or
+   * semaphores with so many permits.
+   */
+  template(kind: 'lock' | 'shared' | 'term' | 'several' | number, names: Names, options?: Array<unknown> | undefined | null): Template | Failure
+  /** Makes a template for the lock that attaches the detached one with this text. */
   templateOfDetached(text: string, options?: Array<unknown> | undefined | null): Template | Failure
   /** Makes a listing of the locks that are held and match a pattern. Sends nothing. */
   listing(pattern: Name): Listing
@@ -201,12 +197,6 @@ export interface Known {
 /** Returns every option. */
 export declare function knownOptions(): Array<Known>
 
-/**
- * Starts a release at the end of a block, which fails only if the lock was lost. Drops the object as `release` does, if
- * there was anything to release.
- */
-export declare function leave(queue: number, lock: number, kept: boolean): Started
-
 /** Starts to read the next locks of a listing. The result is an array, which is empty at the end. */
 export declare function listPage(queue: number, listing: Listing): Started
 
@@ -217,25 +207,25 @@ export interface LockView {
   /** The key on the nodes, with invalid UTF-8 replaced. */
   key: string
   /** The slot of a semaphore. */
-  slot?: number
+  slot: number | null
   /** The state. */
   state: 'free' | 'held' | 'shared' | 'foreign' | 'unknown'
   /** The holder's label. */
-  label?: string
+  label: string | null
   /** A lower bound of the holder's fence. */
-  fence?: number
+  fence: number | null
   /** About when it was acquired, in milliseconds since 1970. */
-  since?: number
+  since: number | null
   /** How long at least a quorum keeps the key, in milliseconds. */
-  ttlLeft?: number
+  ttlLeft: number | null
   /** On how many nodes it is. */
   holders: number
   /** How many nodes are a quorum. */
   quorum: number
   /** About how many processes wait. */
-  waiting?: number
+  waiting: number | null
   /** How many share it, on the node with the most. */
-  readers?: number
+  readers: number | null
   /** The labels of some of them. */
   labels: Array<string>
   /** What each node shows. */
@@ -255,7 +245,7 @@ export declare function lose(queue: number, lock: number, reason: string): Failu
 
 /**
  * Makes the object `lock`, unless it exists. Its options are those of the template. `released` says whether there was
- * such an object, which `release` or `leave` dropped.
+ * such an object, which `release` dropped.
  */
 export declare function makeLock(queue: number, lock: number, template: number, names: Names, released: boolean): void
 
@@ -357,8 +347,11 @@ export interface NodeFinding {
 /** Returns the same as text. */
 export declare function openMetrics(): string
 
-/** Starts a release. Drops the object, unless it is to be `kept` for a watch. */
-export declare function release(queue: number, lock: number, kept: boolean): Started
+/**
+ * Starts a release, `at_exit` of a block one that fails only if the lock was lost. Drops the object if there was anything
+ * to release, unless it is to be `kept` for a watch.
+ */
+export declare function release(queue: number, lock: number, atExit: boolean, kept: boolean): Started
 
 /** Returns for how long the lock is still valid, in milliseconds; zero if it is not held. */
 export declare function remaining(queue: number, lock: number): number
@@ -379,7 +372,7 @@ export declare function stats(): Array<NativeMetric>
  * Takes the result of a call that is ready: null if the call succeeded, `locked` or `free` if it asked for that,
  * `again` if it is not finished and its id becomes ready once more, `gone` if the call does not exist.
  */
-export declare function take(queue: number, id: number): null | 'again' | 'gone' | 'locked' | 'free' | LockView | Array<LockView> | Array<NodeDiagnosis> | Detached | Failure
+export declare function take(queue: number, id: number): null | 'again' | 'gone' | 'locked' | 'free' | Array<LockView> | Array<NodeDiagnosis> | Detached | Failure
 
 /** Takes the events of this environment. Leaves out those that neither are about one of `topics` nor warn. */
 export declare function takeEvents(queue: number, topics: Array<string>): NativeEvents
