@@ -105,10 +105,10 @@ def test_info_that_takes_too_long(drivers: Drivers, node: Cluster, face: str, na
         (finding,) = client.diagnose()[0]["findings"]
         assert len(answers) == 2
         for answer in [*answers, finding["message"]]:
-            # It may tell the time since the connect began, the end of which a busy machine notices later.
+            # It may tell the time since the connect began, after the call. A busy machine notices the end late.
             told = re.fullmatch(r"no answer within (\d+)ms: the login or the set-up was not answered", answer)
             assert told, answer
-            assert 300 <= int(told[1]) <= 300 + SLACK_MS
+            assert int(told[1]) <= 300 + SLACK_MS
         assert not node.has(name)
 
 
