@@ -379,6 +379,46 @@ fn a_task_reads_both_replies_to_what_it_has_asked_at_once() {
     assert_eq!((line.times_woken(), shared.queue.lock().asked.len()), (0, 0), "there is nothing for the driver");
 }
 
+/// A stream wakes one task for what it has to read.
+#[test]
+fn the_stream_wakes_who_has_begun_to_read_before_it_was_handed_back() {
+    let line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let (mut asking, task) = (shared.ask(&redis::cmd("x")), Arc::new(Counter::default()));
+    assert_eq!(poll_as(&mut asking, &Waker::from(Arc::clone(&task))), None);
+    shared.hand_back(Some(Waker::from(Arc::clone(&line.woken))));
+    line.peer.says(":1\r\n");
+    assert_eq!((task.0.load(Ordering::SeqCst), line.times_woken()), (1, 0));
+}
+
+#[test]
+fn a_driver_that_cannot_be_left_to_the_stream_is_woken() {
+    let line = Stepwise::new(false);
+    let driver = || Some(Waker::from(Arc::clone(&line.woken)));
+    let outgoing = line.shared.outgoing.lock();
+    line.shared.hand_back(driver());
+    assert_eq!(line.times_woken(), 1, "somebody writes");
+    drop(outgoing);
+    line.shared.end(&Failure::Closed);
+    line.shared.hand_back(driver());
+    assert_eq!(line.times_woken(), 2, "the stream is gone");
+}
+
+/// It would not leave the reading to the driver afterwards.
+#[test]
+fn a_task_whose_reply_has_come_meanwhile_does_not_read_for_another() {
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let answered = shared.ask(&redis::cmd("x"));
+    line.peer.says(":1\r\n");
+    assert_eq!(line.settle(), None);
+    let _other = shared.ask(&redis::cmd("y"));
+    let place = answered.place.unwrap();
+    let read = shared.poll_read(Reader::Asking(place), &mut Context::from_waker(Waker::noop()), &mut Vec::new());
+    assert!(read.is_pending());
+    assert_eq!(shared.queue.lock().reader, Reader::Driver);
+}
+
 #[test]
 fn what_a_reading_task_finds_wrong_ends_the_connection() {
     for (said, end, failure) in [
@@ -400,6 +440,19 @@ fn what_a_reading_task_finds_wrong_ends_the_connection() {
         drop(line.shared.end(&failure));
         assert_eq!(poll(&mut asking), Some(Err(failure)));
     }
+}
+
+#[test]
+fn after_a_task_that_read_is_dropped_the_driver_hears_messages() {
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let mut asking = shared.ask(&redis::cmd("x"));
+    assert_eq!(poll(&mut asking), None);
+    assert_eq!(line.settle(), None);
+    drop(asking);
+    line.peer.says(":1\r\n>2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n");
+    assert_eq!(line.settle(), None);
+    assert_eq!(line.unasked().len(), 1);
 }
 
 #[test]
