@@ -25,9 +25,10 @@ from conformance.history import History
 from conformance.left_out import LEFT_OUT, is_about_one_node, is_listed
 from support.process import python
 from support.proxy import Network
-from support.rights import fewest, for_any_name, refused
+from support.rights import fewest, for_any_name, in_cluster, refused
 from support.rules import OPTIONAL, Rule, unknown
 from support.servers import Cluster, Group, Server, User, programs, system, version
+from support.shards import Shards
 from support.topology import TOPOLOGIES
 
 HERE = Path(__file__).parent
@@ -444,6 +445,20 @@ def name(request: pytest.FixtureRequest) -> str:
     """A lock's name that no other test case uses."""
     nodeid: str = request.node.nodeid
     return nodeid.rpartition("/")[2]
+
+
+@pytest.fixture
+def start_shards(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Callable[..., Shards]]:
+    """Starts clusters for this test case: `start_shards(3, replicas=True)`, with the options of `Shards`."""
+    with ExitStack() as stack:
+
+        def start(count: int, **options: Any) -> Shards:
+            options = {"program": program, "user": user and in_cluster(user)} | options
+            shards = stack.enter_context(Shards(count, **options))
+            stack.enter_context(shown(request, "servers", lambda: log_ends(shards)))
+            return shards
+
+        yield start
 
 
 @contextmanager

@@ -51,23 +51,15 @@ def shards(request: pytest.FixtureRequest, program: Path, started: Callable[[Pat
 
 
 @pytest.fixture
-def own_shards(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Shards]:
+def own_shards(start_shards: Callable[..., Shards]) -> Shards:
     """Three primaries with a replica each, of this test case alone."""
-    with (
-        Shards(3, replicas=True, program=program, user=user and in_cluster(user)) as shards,
-        shown(request, "servers", lambda: log_ends(shards)),
-    ):
-        yield shards
+    return start_shards(3, replicas=True)
 
 
 @pytest.fixture
-def two(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Shards]:
+def two(start_shards: Callable[..., Shards]) -> Shards:
     """Two primaries without replicas, of this test case alone."""
-    with (
-        Shards(2, program=program, user=user and in_cluster(user)) as shards,
-        shown(request, "servers", lambda: log_ends(shards)),
-    ):
-        yield shards
+    return start_shards(2)
 
 
 @pytest.fixture(params=["ip", "unknown-endpoint"])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from conformance.conftest import Drivers, log_ends, shown, under_test
+from conformance.conftest import Drivers, under_test
 from conformance.driver import FACES
 from conformance.history import SLACK_MS
 from conformance.story import Asked
-from support.rights import in_cluster
-from support.servers import Server, User, version
+from support.servers import Server, version
 from support.shards import Shards
 
 TTL_MS = 2500
@@ -25,13 +24,9 @@ KEYS = 2_000
 
 
 @pytest.fixture
-def shards(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Shards]:
+def shards(start_shards: Callable[..., Shards]) -> Shards:
     """Three primaries, of this test case alone."""
-    with (
-        Shards(3, program=program, user=user and in_cluster(user)) as shards,
-        shown(request, "servers", lambda: log_ends(shards)),
-    ):
-        yield shards
+    return start_shards(3)
 
 
 def has_moves(program: Path) -> bool:
@@ -41,15 +36,11 @@ def has_moves(program: Path) -> bool:
 
 
 @pytest.fixture
-def moving(request: pytest.FixtureRequest, pytestconfig: pytest.Config, user: User | None) -> Iterator[Shards]:
+def moving(pytestconfig: pytest.Config, start_shards: Callable[..., Shards]) -> Shards:
     """Three primaries that move slots by themselves, of this test case alone."""
     if not (able := [program for program in under_test(pytestconfig) if has_moves(program)]):
         pytest.skip("no server under test moves slots by itself")
-    with (
-        Shards(3, program=able[0], user=user and in_cluster(user)) as shards,
-        shown(request, "servers", lambda: log_ends(shards)),
-    ):
-        yield shards
+    return start_shards(3, program=able[0])
 
 
 def fill(server: Server, key: str, count: int) -> None:
