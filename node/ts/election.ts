@@ -144,7 +144,7 @@ export class Election {
    * ```
    */
   async leader(): Promise<Leader | null> {
-    const { state, label = null, fence = null, nodes } = await this.#term().view();
+    const { state, label, fence, nodes } = await this.#term().view();
     return state === "held" ? { label, term: nodes.length === 1 ? fence : null } : null;
   }
 

@@ -363,8 +363,8 @@ export class Lock {
    * @throws {@link LockNotHeld}: this object never acquired it.
    * @throws {@link LockClosed}: the client was closed while the lock was held, so another holder may have had it since.
    */
-  release(): Promise<void> {
-    return this.#end(false);
+  async release(): Promise<void> {
+    await this.#end(false);
   }
 
   /**
@@ -461,9 +461,9 @@ export class Lock {
       throw new LockInvalidArgument("using(body, options) takes the function first; a ttl is an option of the lock");
     }
     refuseGenerator("body", body);
-    const goesOn = this.#awaitsBody && this.#goesOn();
+    const awaitsBody = this.#awaitsBody;
     this.#awaitsBody = false;
-    if (!goesOn) await this.acquire(options);
+    if (!(awaitsBody && this.#goesOn())) await this.acquire(options);
     return await this.hold(() => body(this.signal, this));
   }
 
@@ -473,7 +473,6 @@ export class Lock {
       this.check();
       return true;
     } catch (error) {
-      this.#awaitsBody = false;
       if (error instanceof LockLost) throw error;
       return false;
     }

@@ -138,7 +138,7 @@ class Lock(OnlyAsyncWith, _calls.Watched):
         del queue
         try:
             while not await future:
-                if _calls.take(reference, number) is not False:
+                if _calls.alive(reference).take_call(number) is not False:
                     break
                 future = _calls.alive(reference).futures[number] = loop.create_future()
         except LockTimeout:
@@ -293,7 +293,7 @@ class Lock(OnlyAsyncWith, _calls.Watched):
         del queue
         try:
             while not await future:
-                if _calls.take(reference, number) is not False:
+                if _calls.alive(reference).take_call(number) is not False:
                     break
                 future = _calls.alive(reference).futures[number] = loop.create_future()
         except BaseException:

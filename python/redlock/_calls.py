@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Self
 
 from redlock import _native
-from redlock._checks import Result, result_of
+from redlock._checks import Result
 from redlock.errors import LockLost, RedlockError
 
 
@@ -144,7 +144,8 @@ async def result(start: Callable[..., int], *args: object) -> Result:
     del queue
     try:
         while not await future:
-            taken = take(reference, number)
+            # A name for the queue would let the traceback of an error keep it.
+            taken = alive(reference).take_call(number)
             if taken is not False:
                 return taken
             future = alive(reference).futures[number] = loop.create_future()
@@ -160,12 +161,6 @@ def alive(reference: Reference) -> Queue:
     if queue is None:
         raise RuntimeError("the event loop was closed")
     return queue
-
-
-def take(reference: Reference, number: int) -> Result:
-    """Take the result of a call; `False` if it is not finished yet."""
-    # A name for the queue would let the traceback of an error keep it.
-    return result_of(alive(reference).take(number), alive(reference).is_foreign)
 
 
 def forget(reference: Reference, number: int) -> None:

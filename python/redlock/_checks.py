@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from redlock.diagnosis import Diagnosis
-from redlock.errors import LockClosed, LockUnavailable
 from redlock.inspection import LockView
 
 F = TypeVar("F")
@@ -147,15 +146,6 @@ _BLOCKS_LOOP = (
 def named(function: object) -> str:
     """Return the name of a function, or of the class of an object that can be called."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))
-
-
-def result_of(taken: Result | None, is_foreign: Callable[[], bool]) -> Result:
-    """Return what a queue had of a call. It has nothing for another process, and after the end of this one."""
-    if taken is not None:
-        return taken
-    if is_foreign():
-        raise LockUnavailable("not finished: the process was forked during the call; call again in the child")
-    raise LockClosed("not finished: redlock is shut down in this process")
 
 
 _doubted = False

@@ -15,7 +15,7 @@ from typing import Never, Self, cast
 
 from redlock import _losses, _native
 from redlock._blocking_lock import Lock as BlockingLock
-from redlock._checks import Result, result_of
+from redlock._checks import Result
 from redlock.errors import LockLost, LockTimeout, LockUnavailable, RedlockError
 from redlock.options import OWN, Duration
 
@@ -89,7 +89,7 @@ def _wait(start: Callable[[_native.Queue], int]) -> Result:
             select.select([queue.fileno()], [], [])
             if -number in queue.drain():
                 return True
-            taken = result_of(queue.take(number), queue.is_foreign)
+            taken = queue.take_call(number)
             if taken is not False:
                 return taken
     except BaseException:

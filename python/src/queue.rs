@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use redlock::bindings::calls::Taken;
 use redlock::bindings::completion_queue::{Completion, Queue as Calls};
 use redlock::bindings::lock_object::Timeout;
 
@@ -141,5 +142,13 @@ impl Queue {
     /// finished and its number becomes ready again, `None` if there is no such call.
     fn take<'py>(&self, py: Python<'py>, number: u64) -> Result<Bound<'py, PyAny>, Raised> {
         Ok(to_python(py, self.queue.take(number)?)?)
+    }
+
+    /// Take the result of a call that nobody has cancelled. Raises if it was the parent's before a fork, and after the end.
+    fn take_call<'py>(&self, py: Python<'py>, number: u64) -> Result<Bound<'py, PyAny>, Raised> {
+        match self.queue.take(number)? {
+            Taken::Cancelled => Err(self.queue.ended().into()),
+            taken => Ok(to_python(py, taken)?),
+        }
     }
 }

@@ -352,7 +352,7 @@ async def test_a_lock_that_came_too_late_is_acquired_again(
 ) -> None:
     """The loop is busy for longer than the ttl while the result is ready."""
     taken: list[object] = []
-    take = _native.Queue.take
+    take = _native.Queue.take_call
 
     def slow_once(queue: _calls.Queue, number: int) -> object:
         if not taken:
@@ -360,7 +360,7 @@ async def test_a_lock_that_came_too_late_is_acquired_again(
         taken.append(take(queue, number))
         return taken[-1]
 
-    monkeypatch.setattr(_calls.Queue, "take", slow_once, raising=False)
+    monkeypatch.setattr(_calls.Queue, "take_call", slow_once, raising=False)
     lock = aclient.lock(name, ttl=0.5)
     for enter in (lock.__aenter__, lock.acquire):
         taken.clear()

@@ -106,7 +106,7 @@ impl Args {
         match redlock.shown_addresses().iter().find(|address| address.starts_with(MEMORY)) {
             None => Ok(redlock),
             Some(address) => Err(Failure::usage(format!(
-                "{address} is a store inside one process, and a lock in it excludes no other program; name a server instead"
+                "{address} is a store inside one process: a lock in it does not exclude other programs; name a server instead"
             ))),
         }
     }
@@ -115,7 +115,7 @@ impl Args {
 /// Refuses a file that is not there: the library would wait for it, because it may change while a program runs.
 fn existing(file: PathBuf) -> Result<PathBuf, String> {
     match file.metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err("there is no such file".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err("the file does not exist".to_owned()),
         _ => Ok(file),
     }
 }
@@ -155,7 +155,7 @@ pub(crate) async fn explained<T>(redlock: &Redlock, result: Result<T, Error>) ->
 
 /// Returns the failure of a call. If nodes refuse this user, it names the rights that are missing, which it asks them for.
 pub(crate) async fn failure(redlock: &Redlock, error: Error) -> Failure {
-    // A timeout may end before a node has answered. Then nobody is known to hold the lock.
+    // A timeout may end before a node has answered. It does not mean that others hold the lock then.
     let is_unanswered = error.kind() == ErrorKind::Timeout
         && !error.nodes().iter().any(|node| matches!(node.kind, AnswerKind::Held | AnswerKind::Done));
     let exit = if is_unanswered { Exit::UNAVAILABLE } else { Exit::of(error.kind()) };

@@ -89,7 +89,7 @@ pub(crate) async fn attempt(
     {
         let failed = (0..nodes).filter(|node| ballots.votes[*node] == Vote::Failed);
         let failed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(NodeMask::NONE, NodeMask::with);
-        // A straggler without the script is not asked again after the verdict, and has no key either.
+        // A straggler without the script is not asked again after the verdict. It does not have a key either.
         let kept = (nodes > 1).then(|| (Arc::clone(&context.process), Arc::clone(&connections.members)));
         let unsent = asking.into_round().drain_in_background(kept, |kept, node, answer, _| {
             if let (Some((process, members)), Err(Failure::NoScript)) = (kept, answer) {

@@ -251,8 +251,8 @@ fn or_forked<E>(
 }
 
 /// Returns the error of a call in a child that was forked during the call.
-fn forked() -> Error {
-    Error::new(ErrorKind::Unavailable, "not finished: a signal handler forked during the call; call again in the child")
+pub(crate) fn forked() -> Error {
+    Error::new(ErrorKind::Unavailable, "not finished: the process was forked during the call; call again in the child")
 }
 
 #[cfg(test)]

@@ -39,8 +39,8 @@ pub enum Taken {
     Detached(Detaching),
     /// Only of a queue: the call is not finished, so wait until the same number is ready again.
     Pending,
-    /// Only of a queue: there is no such call. It was taken before or cancelled, or it was a loss subscription whose object
-    /// was dropped.
+    /// Only of a queue: it does not have this call. It was taken before or cancelled, or it was a loss subscription whose
+    /// object was dropped.
     Cancelled,
 }
 

@@ -38,6 +38,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use crate::acquire::Acquire;
+use crate::acquire::thread::forked;
 use crate::api::lock;
 use crate::bindings::calls::{self, Taken};
 use crate::bindings::lock_object::{CurrentLease, Extension, LockObject, Reservation, Timeout};
@@ -417,6 +418,15 @@ impl Queue {
             Some(Call::Finished(result, _)) => result,
             _ => Ok(Taken::Cancelled),
         }
+    }
+
+    /// Returns why [`Queue::take`] has nothing of a call that nobody has cancelled.
+    #[must_use]
+    pub fn ended(&self) -> Error {
+        if self.is_foreign() {
+            return forked();
+        }
+        Error::new(ErrorKind::Closed, "not finished: redlock is shut down in this process")
     }
 
     /// Gives a won lock to its object, or runs the acquire again if the lock was taken too late.
