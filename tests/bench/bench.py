@@ -88,7 +88,7 @@ def run(args: argparse.Namespace, subjects: Sequence[Subject]) -> Results:
             "runs": len(sessions),
             "commit": said("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*") or "unknown",
             "machine": machine,
-            "server": first.one.version,
+            "server": ", ".join(nodes.version for nodes in (first.one, first.other) if nodes),
             "languages": [
                 said("rustc", "--version").split(" (")[0],
                 f"Python {platform.python_version()}",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Self
 
 from bench.process import Json
@@ -14,6 +15,9 @@ from support.servers import Cluster, embedded, system, version
 
 PROGRAM = system() or embedded()
 """The program of the system, which users have, or else the one that came with the packages."""
+
+OTHER = embedded() if system() else None
+"""The one that came with the packages, where the system has one, too: it has a command that deletes what is equal."""
 
 
 @dataclass
@@ -55,9 +59,10 @@ def parse(info: str) -> Counters:
 class Nodes:
     """Some servers, with a connection to each for questions. A context manager that stops them."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, program: Path | None = PROGRAM) -> None:
+        self._program = program
         with ExitStack() as stack:
-            self.servers = stack.enter_context(Cluster(n, tcp=True, program=PROGRAM))
+            self.servers = stack.enter_context(Cluster(n, tcp=True, program=program))
             self.urls: Sequence[str] = self.servers.urls
             self._connections = [stack.enter_context(server.connect()) for server in self.servers]
             self._frozen: set[int] = set()
@@ -78,7 +83,8 @@ class Nodes:
     @property
     def version(self) -> str:
         """Their program and version."""
-        return version(PROGRAM)
+        assert self._program
+        return version(self._program)
 
     def freeze(self, i: int) -> None:
         """Stops a server without ending it; it is not asked while it is frozen."""

@@ -17,6 +17,12 @@ def one(session: Session, workload: str) -> None:
     Turns(session, workload, session.one).take(session.subjects)
 
 
+def one_other(session: Session, workload: str) -> None:
+    """One task, one name, one node of the other program."""
+    if session.other:
+        Turns(session, workload, session.other).take(session.subjects)
+
+
 def five(session: Session, workload: str) -> None:
     """One task, one name, five nodes."""
     Turns(session, workload, session.five).take(session.able(many_nodes=True))
@@ -25,6 +31,12 @@ def five(session: Session, workload: str) -> None:
 def tasks(session: Session, workload: str) -> None:
     """Many tasks in one process, each with its own name, one node."""
     Turns(session, workload, session.one, many=True).take(session.subjects)
+
+
+def tasks_other(session: Session, workload: str) -> None:
+    """Many tasks, one node of the other program."""
+    if session.other:
+        Turns(session, workload, session.other, many=True).take(session.subjects)
 
 
 def frozen(session: Session, workload: str) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from bench.nodes import Nodes
+from bench.nodes import OTHER, Nodes
 from bench.process import Failed, Json, Process
 from bench.subjects import LIMIT, Subject
 
@@ -65,6 +65,7 @@ class Session:
         with ExitStack() as stack:
             self.one = stack.enter_context(Nodes(1))
             self.five = stack.enter_context(Nodes(FIVE))
+            self.other = stack.enter_context(Nodes(1, OTHER)) if OTHER else None
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -118,8 +119,9 @@ class Session:
 
     def _place(self, clients: set[int], servers: set[int]) -> None:
         os.sched_setaffinity(0, clients)
-        for server in (*self.one.servers, *self.five.servers):
-            os.sched_setaffinity(server.pid, servers)
+        for nodes in (self.one, self.five, self.other):
+            for server in nodes.servers if nodes else ():
+                os.sched_setaffinity(server.pid, servers)
 
 
 class Crew:

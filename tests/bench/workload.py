@@ -75,6 +75,20 @@ _ALONE = [
     Column("commands", per("commands"), judged=False),
 ]
 
+_MANY = [
+    Column("pairs per s", per("count", "wall_ns", 1e-9), "{:,.0f}", more_is_better=True),
+    Column(
+        "pairs per CPU s",
+        lambda turn: turn["count"] / (turn["cpu_ns"] + 1e3 * turn["server_cpu_us"]) * 1e9,
+        "{:,.0f}",
+        more_is_better=True,
+    ),
+    Column("p99 µs", lambda turn: turn["p99_ns"] / 1e3, "{:,.0f}"),
+    CPU,
+    Column("CPU µs, server", per("server_cpu_us")),
+    Column("requests", per("requests"), "{:,.2f}", judged=False),
+]
+
 _HAND_OVER = [
     Column("median ms", lambda turn: turn["took_ns"] / 1e6, "{:,.2f}"),
     Column("p90 ms", lambda turn: turn["took_ns"] / 1e6, "{:,.2f}", partial(percentile, percent=90), judged=False),
@@ -151,19 +165,24 @@ WORKLOADS = [
         "64 tasks of one process (32 threads where Python blocks, 64 where Rust does) acquire and release a name of "
         "their own each, on one node; the bare socket sends the commands of all at once.",
         pairs.tasks,
-        [
-            Column("pairs per s", per("count", "wall_ns", 1e-9), "{:,.0f}", more_is_better=True),
-            Column(
-                "pairs per CPU s",
-                lambda turn: turn["count"] / (turn["cpu_ns"] + 1e3 * turn["server_cpu_us"]) * 1e9,
-                "{:,.0f}",
-                more_is_better=True,
-            ),
-            Column("p99 µs", lambda turn: turn["p99_ns"] / 1e3, "{:,.0f}"),
-            CPU,
-            Column("CPU µs, server", per("server_cpu_us")),
-            Column("requests", per("requests"), "{:,.2f}", judged=False),
-        ],
+        _MANY,
+    ),
+    Workload(
+        "one-valkey",
+        "One lock without contention, one node of Valkey",
+        "As on the first server, which has no command that deletes what is equal: Valkey has one since 9.0.",
+        pairs.one_other,
+        _ALONE,
+        apart=True,
+        long_only=True,
+    ),
+    Workload(
+        "tasks-valkey",
+        "64 tasks on one node of Valkey",
+        "As on the first server.",
+        pairs.tasks_other,
+        _MANY,
+        long_only=True,
     ),
     Workload(
         "handover",
