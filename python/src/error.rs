@@ -79,7 +79,10 @@ pub(crate) fn to_pyerr(py: Python<'_>, error: &Error) -> PyErr {
     match exception(py, error) {
         Ok(exception) => {
             let raised = own_exception(py, error);
-            exception.set_cause(py, raised.or_else(|| error.source().map(|source| cause(py, source))));
+            // To set none would hide the context.
+            if let Some(cause) = raised.or_else(|| error.source().map(|source| cause(py, source))) {
+                exception.set_cause(py, Some(cause));
+            }
             exception
         }
         Err(broken) => broken,
@@ -107,7 +110,9 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     if let Some(option) = error.option() {
         details.set_item("option", option)?;
     }
-    of_code(py)?.call((error.code(), error.to_string()), Some(&details)).map(PyErr::from_value)
+    let exception = of_code(py)?.call((error.code(), error.to_string()), Some(&details))?;
+    // As a class and its argument, because only then Python gives it a context: the exception that is being handled.
+    Ok(PyErr::from_type(exception.get_type(), exception.unbind()))
 }
 
 /// Returns the exception of the program's own function that is among the sources of `error`.
@@ -122,7 +127,9 @@ fn cause(py: Python<'_>, source: &(dyn StdError + 'static)) -> PyErr {
         Some(error) => io::Error::new(error.kind(), error.to_string()).into(),
         None => PyException::new_err(source.to_string()),
     };
-    cause.set_cause(py, source.source().map(|source| self::cause(py, source)));
+    if let Some(source) = source.source() {
+        cause.set_cause(py, Some(self::cause(py, source)));
+    }
     cause
 }
 

@@ -9,6 +9,7 @@ import pytest
 from conftest import Run
 
 import redlock
+from redlock import asyncio as aio
 from redlock import errors
 
 TABLE: dict[str, Any] = json.loads((Path(__file__).parents[2] / "tests/conformance/tables/errors.json").read_text())
@@ -51,12 +52,29 @@ def test_a_code_of_a_later_engine_is_an_error_all_the_same() -> None:
 
 def test_what_the_system_said_is_the_cause(run: Run) -> None:
     program = """
-import os, resource
+import os, resource, traceback
 # No descriptor is left for the call.
 resource.setrlimit(resource.RLIMIT_NOFILE, (os.dup(0), 4096))
 try:
-    client.lock(name).acquire()
+    try:
+        raise KeyError
+    finally:
+        client.lock(name).acquire()
 except redlock.LockUnavailable as error:
-    print(isinstance(error.__cause__, OSError))
+    print(isinstance(error.__cause__, OSError), "KeyError" in traceback.format_exc())
 """
-    assert run(program).stdout == "True\n"
+    assert run(program).stdout == "True True\n"
+
+
+@pytest.mark.parametrize("face", [redlock, aio])
+async def test_what_is_being_handled_is_the_context(face: Any, name: str) -> None:
+    lock = face.Redlock("memory://context").lock(name)
+    with pytest.raises(redlock.LockNotHeld) as raised:
+        try:
+            raise KeyError
+        finally:
+            released = lock.release()
+            if face is aio:
+                await released
+    assert isinstance(raised.value.__context__, KeyError)
+    assert not raised.value.__suppress_context__, "the traceback shows it"
