@@ -74,7 +74,8 @@ class Queue(_native.Queue):
         except LockLost as error:
             lock = reference()
             if lock is not None:
-                lock._lost(error)  # noqa: SLF001 - these two belong together
+                # A program may keep the error, and its traceback would keep the queue.
+                lock._lost(error.with_traceback(None))  # noqa: SLF001 - these two belong together
             return
         if taken is None:
             del self._locks[number]

@@ -49,7 +49,8 @@ class _Losses:
                 reference, told = entry
                 lock = reference()
                 if lock is not None:
-                    _call(told, lock, error)
+                    # A program may keep the error, and its traceback would keep the lock.
+                    _call(told, lock, error.with_traceback(None))
             return
         if taken is None:
             with _mutex:

@@ -275,6 +275,20 @@ lock.on_lost(print)
 run(lock.acquire())
 until(lambda: not lock.held)
 """,
+    "closed after the program has kept a loss": """
+lock, losses = aclient.lock(name, ttl=0.1, auto_renew=False), []
+lock.on_lost(losses.append)
+
+async def main():
+    await lock.acquire()
+    while not losses:
+        await asyncio.sleep(0.01)
+    return _calls.current()[1].reference
+
+reference = run(main())
+gc.collect()
+assert reference() is None
+""",
 }
 
 
@@ -284,7 +298,7 @@ def test_a_loop_that_is_closed_early(output: Output, early: str, loop: str) -> N
     program = f"""
 import asyncio, gc, warnings
 import {loop}
-from redlock import asyncio as aio
+from redlock import _calls, asyncio as aio
 factory = {loop}.new_event_loop
 aclient = aio.Redlock(urls, ttl=60)
 
