@@ -14,17 +14,12 @@ starts with the first client, and anew with the first call of a forked child. Ha
 With gevent or eventlet the thread is a greenlet, because handlers use locks that only greenlets of one thread share.
 """
 
-import _thread
 import atexit
 import collections
 import contextlib
 import logging
 import os
-import select
-import sys
 import threading
-from collections.abc import Callable
-from typing import Any
 
 from redlock import _exit, _losses, _native
 
@@ -67,16 +62,12 @@ class _Log:
         """Start the thread. If the system refuses it, events are passed at the end of the process."""
         self.runs = True
         try:
-            if _is_cooperative():
-                # Unlike a `Thread`, this does not switch to the new greenlet, which must not happen during a fork.
-                _thread.start_new_thread(self._run, ())
-            else:
-                threading.Thread(target=self._run, name="redlock-log", daemon=True).start()
+            _losses.start(self._run, "redlock-log")
         except RuntimeError:
             self.runs = False
 
     def _run(self) -> None:
-        wait = _waiting_for(self.events.fileno())
+        wait = _losses.waiting_for(self.events.fileno())
         while True:
             wait()
             # A greenlet goes on in a forked child.
@@ -177,20 +168,6 @@ class _Log:
             self._state.notify_all()
 
 
-def _is_cooperative() -> bool:
-    """Whether gevent or eventlet makes greenlets of new threads."""
-    return _thread.start_new_thread.__module__ != _thread.__name__
-
-
-def _waiting_for(descriptor: int) -> Callable[[], object]:
-    """Find out how to wait for a descriptor. A greenlet of gevent that waits here does not keep its loop alive."""
-    if not select.select.__module__.startswith("gevent"):
-        return _losses.waiting_for(descriptor)
-    hub: Any = sys.modules["gevent"].get_hub()
-    watcher = hub.loop.io(descriptor, 1, ref=False)
-    return lambda: hub.wait(watcher)
-
-
 def _pass(event: Event) -> None:
     """Pass an event to its logger, as it would have been at its own time."""
     code, topic, level, created, message, fields = event
@@ -276,7 +253,7 @@ def _before_fork() -> None:
     _forking.is_main = threading.current_thread() is threading.main_thread()
     log = _log
     # The child has its own copy of all greenlets, and no lock that another thread has.
-    if log is not None and not _is_cooperative() and log.pause():
+    if log is not None and not _losses.is_cooperative() and log.pause():
         _pausing[threading.get_ident()] = log
 
 
@@ -294,7 +271,7 @@ def _after_fork_in_child() -> None:
     _pausing.clear()
     if inherited is not None:
         _inherited.append(inherited)
-        if _is_cooperative():
+        if _losses.is_cooperative():
             begin()
         # Where another thread has forked, the child ends when that thread does. A thread of ours would prevent it.
         elif _forking.is_main:

@@ -1,8 +1,10 @@
 """How losses are told: as notes, and by a thread. Each process starts its own, when the first lock is watched."""
 
+import _thread
 import contextlib
 import os
 import select
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -23,6 +25,20 @@ def note(raised: BaseException | None, loss: object) -> None:
             raised.add_note(str(loss))
 
 
+def is_cooperative() -> bool:
+    """Whether gevent or eventlet makes greenlets of new threads."""
+    return _thread.start_new_thread.__module__ != _thread.__name__
+
+
+def start(run: Callable[[], None], name: str) -> None:
+    """Start a daemon thread. With gevent or eventlet it is a greenlet."""
+    if is_cooperative():
+        # Unlike a `Thread`, this does not switch to the new greenlet, which must not happen during a fork.
+        _thread.start_new_thread(run, ())
+    else:
+        threading.Thread(target=run, name=name, daemon=True).start()
+
+
 class _Losses:
     """Waits for losses, in Python's own poll, because a thread may end there when the interpreter ends."""
 
@@ -30,12 +46,15 @@ class _Losses:
         self.queue = _native.Queue()
         # Each watch has its own number, so that it reports each loss once.
         self.watches: dict[int, tuple[weakref.ref[_native.Handle], Told]] = {}
-        threading.Thread(target=self._run, name="redlock-on-lost", daemon=True).start()
+        start(self._run, "redlock-on-lost")
 
     def _run(self) -> None:
         wait = waiting_for(self.queue.fileno())
         while True:
             wait()
+            # A greenlet goes on in a forked child.
+            if self.queue.is_foreign():
+                return
             for number in self.queue.drain():
                 self._hear(number)
 
@@ -60,8 +79,13 @@ class _Losses:
 def waiting_for(descriptor: int, limit: float | None = None) -> Callable[[], object]:
     """Find out how to wait for a descriptor, for `limit` seconds at most.
 
-    eventlet takes `poll` away, and its `select` takes every descriptor.
+    A greenlet of gevent that waits here without a limit does not keep its loop alive. eventlet takes `poll` away, and
+    its `select` takes every descriptor.
     """
+    if limit is None and select.select.__module__.startswith("gevent"):
+        hub: Any = sys.modules["gevent"].get_hub()
+        watcher = hub.loop.io(descriptor, 1, ref=False)
+        return lambda: hub.wait(watcher)
     if not hasattr(select, "poll"):
         return lambda: select.select([descriptor], [], [], limit)
     poll = select.poll()

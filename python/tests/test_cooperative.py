@@ -296,10 +296,13 @@ except KeyboardInterrupt:
 def test_a_forked_child_has_queues_of_its_own(run: Run) -> None:
     program = """
 import os, gevent
-with client.lock(name):
-    pass
+with client.lock(name) as lock:
+    lock.on_lost(print)
+started = []
+gevent.spawn(started.append, 1)
 child = os.fork()
 if child == 0:
+    assert not started, "greenlets of the parent run during the fork"
     with client.lock(name):
         gevent.sleep(0.01)
     os._exit(7)

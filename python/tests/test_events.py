@@ -374,7 +374,8 @@ def test_a_loop_of_gevent_ends_when_nothing_else_is_to_be_done(output: Output) -
 import gevent
 
 def use():
-    with client.lock(name):
+    with client.lock(name) as lock:
+        lock.on_lost(print)
         gevent.sleep(0.01)
 
 gevent.spawn(use)
