@@ -235,6 +235,7 @@ def begin() -> None:
                 _log = log
         if not _log.runs:
             _log.start()
+        _losses.resume()
 
 
 def flush() -> None:

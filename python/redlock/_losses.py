@@ -96,15 +96,28 @@ def waiting_for(descriptor: int, limit: float | None = None) -> Callable[[], obj
 # It is reentrant, because a signal handler may interrupt the thread that has it.
 _mutex = threading.RLock()
 _losses: _Losses | None = None
+_inherited: list[tuple[weakref.ref[_native.Handle], Told]] = []
+"""What the parent of a forked child has watched."""
 
 
 def watch(lock: _native.Handle, told: Told) -> None:
     """Have `told` called once at each loss of `lock`, also at that of the present hold if it is lost already."""
     global _losses  # noqa: PLW0603 - one for each process, on purpose
+    resume()
     with _mutex:
         if _losses is None or _losses.queue.is_foreign():
             _losses = _Losses()
         _losses.watches[_losses.queue.watch(lock)] = (weakref.ref(lock), told)
+
+
+def resume() -> None:
+    """Watch the locks that a forked child has inherited, since it may acquire them anew. Its first call does so."""
+    global _inherited
+    inherited, _inherited = _inherited, []
+    for reference, told in inherited:
+        lock = reference()
+        if lock is not None:
+            watch(lock, told)
 
 
 def _call(told: Told, lock: _native.Handle, error: LockLost) -> None:
@@ -121,16 +134,14 @@ def report(raised: BaseException) -> None:
 
 
 def _after_fork() -> None:
-    """Watch the locks that the child inherits, since it may acquire them anew."""
     global _mutex, _losses  # noqa: PLW0603
     inherited, _losses = _losses, None
     # The thread that held the old one does not exist in the child, and cannot unlock it.
     _mutex = threading.RLock()
     if inherited is not None:
-        for reference, told in inherited.watches.values():
-            lock = reference()
-            if lock is not None:
-                watch(lock, told)
+        _inherited.extend(inherited.watches.values())
+        # Until then, the child may close all of its descriptors, as daemons do.
+        _native.begin_with_next_call()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -26,7 +26,7 @@ struct Signal {
     is_pending: AtomicBool,
 }
 
-/// Whether this process is a child that begins to log with its first call.
+/// Whether this process is a child that begins to log, and to tell losses, with its first call.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
 /// Has what happens in the engine logged from now on. A program that makes no client does not need `logging`.
@@ -35,7 +35,8 @@ pub(crate) fn begin(py: Python<'_>) -> PyResult<()> {
     BEGIN.import(py, "redlock._events", "begin")?.call0().map(drop)
 }
 
-/// Begins to log with the next call, in a forked child: until then, it may close all of its descriptors, as daemons do.
+/// Begins to log, and to tell losses, with the next call, in a forked child: until then, it may close all of its
+/// descriptors, as daemons do.
 #[pyfunction]
 pub(crate) fn begin_with_next_call() {
     IS_FORKED.store(true, Ordering::Relaxed);

@@ -51,8 +51,11 @@ if pid == 0:
 def test_a_child_closes_all_descriptors_as_daemons_do(output: Output, server: Server, name: str) -> None:
     """What has their numbers then is not the library's."""
     program = """
-import os, socket
-with client.lock(name):
+import os, socket, threading
+told = threading.Event()
+lost = client.lock(name + "-lost", ttl=0.1, auto_renew=False)
+lost.on_lost(lambda _: told.set())
+with lost:
     pass
 pid = os.fork()
 if pid:
@@ -65,6 +68,8 @@ else:
         end.setblocking(False)
     with redlock.Redlock(urls).lock(name, timeout=2) as lock:
         lock.extend()
+    lost.acquire()
+    assert told.wait(5)
     assert all(end.recv(2) == b"x" for end in ends)
     os._exit(0)
 """
