@@ -275,7 +275,8 @@ def _after_fork_in_child() -> None:
         if _losses.is_cooperative():
             begin()
         # Where another thread has forked, the child ends when that thread does. A thread of ours would prevent it.
-        elif _forking.is_main:
+        # uWSGI forks the main thread, and calls only this hook.
+        elif getattr(_forking, "is_main", True):
             _native.begin_with_next_call()
 
 

@@ -309,6 +309,12 @@ print(os.getpid(), pid)
     assert done.returncode == 0
 
 
+def test_a_child_of_a_program_that_forks_by_itself_logs_too(output: Output, name: str) -> None:
+    """uWSGI with `py-call-osafterfork` calls only the hooks of the child."""
+    program = f"from redlock import _events\n_events._after_fork_in_child()\n{to('stdout')}lose_one(name)"
+    assert line(name) in output(LOSE + program)
+
+
 @pytest.mark.parametrize("way", ["newer", "spawn", "billiard"])
 def test_workers_log_what_they_have_lost_when_they_end(run: Run, name: str, way: str) -> None:
     program = f"""
