@@ -309,7 +309,7 @@ class Lock(OnlyAsyncWith, _calls.Watched):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         body, self._body = self._body, None
-        waits = kind is None or _may_wait(kind, body)
+        waits = may_wait(kind, body)
         loss = body.end(kind) if body is not None else None
         if not waits:
             _calls.abandon(self)
@@ -436,7 +436,7 @@ def _call(callback: Callable[[LockLost], object], error: LockLost) -> None:
         asyncio.get_running_loop().call_exception_handler(context)
 
 
-def _may_wait(kind: type[BaseException], body: Body[LockLost] | None) -> bool:
+def may_wait(kind: type[BaseException] | None, body: Body[LockLost] | None = None) -> bool:
     """Whether a task ends the body and can wait. The garbage collector cannot, nor can a forked child."""
     try:
         task = asyncio.current_task()
@@ -445,4 +445,4 @@ def _may_wait(kind: type[BaseException], body: Body[LockLost] | None) -> bool:
     if task is None:
         return False
     # The collector runs in whichever task allocates, and closes the coroutine of another one.
-    return kind is not GeneratorExit or body is None or body.is_of(task)
+    return kind is not GeneratorExit or (body is not None and body.is_of(task))

@@ -28,7 +28,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Self, TypeVar, Unpack, cast
 
 from redlock import _calls, _default, _native
-from redlock._awaited import Body, Decorator, Lock, typed
+from redlock._awaited import Body, Decorator, Lock, may_wait, typed
 from redlock._checks import OnlyAsyncWith, coroutine
 from redlock._decorators import SKIPPED, Skipped
 from redlock._naming import Name, NameOf, Names
@@ -375,12 +375,11 @@ class Redlock(OnlyAsyncWith, _native.Client):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: object, *_: object) -> None:
-        if kind is GeneratorExit:
-            # The garbage collector cannot wait.
-            self.close()
-        else:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if may_wait(kind):
             await self.aclose()
+        else:
+            self.close()
 
 
 @takes(NameOptions)

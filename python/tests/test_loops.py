@@ -157,7 +157,8 @@ async def main():
     lock = client.lock(name)
     await lock.acquire()
     await use_often(name + "-parent")
-    pid = os.fork()
+    async with aio.Redlock(urls) as other, other.lock(name + "-block"):
+        pid = os.fork()
     if pid == 0:
         # It has a loop of its own.
         asyncio.run(use_often(name + "-child"))
