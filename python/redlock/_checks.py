@@ -37,17 +37,31 @@ def plain(function: object, taker: str) -> None:
 def hears_loss(callback: Callable[..., object]) -> None:
     """Refuse what cannot be called with a loss when it is set: at the loss, nobody would hear of it."""
     plain(callback, "on_lost")
+    signature = signature_of(callback)
     try:
-        signature = inspect.signature(callback)
-    except (TypeError, ValueError):
-        # Some functions that are written in C do not have one.
-        return
-    try:
-        signature.bind(None)
+        if signature is not None:
+            signature.bind(None)
     except TypeError as error:
         raise TypeError(
             f"on_lost calls {named(callback)} with one argument, the loss ({error}); wrap it in a `lambda loss:`"
         ) from None
+
+
+_ANNOTATIONS: dict[str, Any] = {}
+"""How they are read: since Python 3.14, names that only type checkers import are left as they are."""
+
+if sys.version_info >= (3, 14):
+    import annotationlib
+
+    _ANNOTATIONS["annotation_format"] = annotationlib.Format.FORWARDREF
+
+
+def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
+    """Return the signature of a function. Some that are written in C do not have one."""
+    try:
+        return inspect.signature(function, **_ANNOTATIONS)
+    except (TypeError, ValueError):
+        return None
 
 
 _LATE: tuple[type, ...] = (

@@ -22,8 +22,8 @@ from typing import (
     overload,
 )
 
-from redlock._checks import named
-from redlock._naming import Name, NameOf, Names, example, is_several, naming, signature_of
+from redlock._checks import named, signature_of
+from redlock._naming import Name, NameOf, Names, example, is_several, naming
 from redlock.options import NameOptions, Options
 
 P = ParamSpec("P")

@@ -3,11 +3,10 @@
 import inspect
 import re
 import string
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, TypeGuard, cast
 
-from redlock._checks import named
+from redlock._checks import named, signature_of
 from redlock.errors import LockInvalidArgument
 
 Name: TypeAlias = str | bytes
@@ -17,23 +16,7 @@ NameOf: TypeAlias = Name | Names | Callable[..., Name | Names]
 Naming: TypeAlias = Callable[[tuple[object, ...], dict[str, Any]], Name | Names]
 """Makes the name or names of the lock from the arguments of a call."""
 
-_LATE: dict[str, Any] = {}
-"""How annotations are read: since Python 3.14, names that only type checkers import are left as they are."""
-
-if sys.version_info >= (3, 14):
-    import annotationlib
-
-    _LATE["annotation_format"] = annotationlib.Format.FORWARDREF
-
 _FIELD = re.compile(r"\{[^{}]*\}")
-
-
-def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
-    """Return the signature of a function. Some that are written in C do not have one."""
-    try:
-        return inspect.signature(function, **_LATE)
-    except (TypeError, ValueError):
-        return None
 
 
 def is_several(name: object) -> TypeGuard[Names]:
