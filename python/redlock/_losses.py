@@ -130,7 +130,9 @@ def _call(told: Told, lock: _native.Handle, error: LockLost) -> None:
 def report(raised: BaseException) -> None:
     """Pass what the program's code has raised on a thread of ours to `threading.excepthook`."""
     hook = threading.ExceptHookArgs((type(raised), raised, raised.__traceback__, threading.current_thread()))
-    threading.excepthook(hook)
+    # It is code of the program, too, and may call `sys.exit`.
+    with contextlib.suppress(BaseException):
+        threading.excepthook(hook)
 
 
 def _after_fork() -> None:

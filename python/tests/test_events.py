@@ -142,6 +142,7 @@ def test_what_a_handler_raises_stops_nothing(
 
     def hook(args: threading.ExceptHookArgs) -> None:
         hooked.append(args.exc_value)
+        raise SystemExit
 
     monkeypatch.setattr(threading, "excepthook", hook)
     monkeypatch.setattr(handler, "act", fail)

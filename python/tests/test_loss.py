@@ -84,6 +84,7 @@ def test_what_a_callback_raises_stops_nothing(
 
     def hook(args: threading.ExceptHookArgs) -> None:
         hooked.append(args.exc_value)
+        raise SystemExit
 
     monkeypatch.setattr(threading, "excepthook", hook)
     error, called = KeyError("on purpose"), threading.Event()
