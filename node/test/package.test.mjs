@@ -55,6 +55,10 @@ test("the errors are those of the table", () => {
   assert.ok(declared.includes(`reason?: ${union(table.lost_reasons)}`));
 });
 
+test("it needs no global that Jest's browser environment lacks", async () => {
+  await node(["--eval", "delete globalThis.TextDecoder; require('redlock-rs');"], { cwd: home });
+});
+
 test("old resolution of TypeScript finds each entry", () => {
   const { exports, typesVersions } = JSON.parse(readFileSync(join(home, "package.json"), "utf8"));
   for (const [entry, { require: { types } = {} }] of Object.entries(exports)) {

@@ -1,4 +1,5 @@
 /// <reference lib="esnext.disposable" preserve="true" />
+import { TextDecoder } from "node:util";
 import {
   acquire,
   beginBody,
