@@ -129,7 +129,7 @@ test("what is not a login is a failed call that says why, and never shows it", a
   for (const [returned, wrong] of [
     [undefined, "a login must be { username, password, expiresIn }, not undefined"],
     ["S3CR3T", "a login must be { username, password, expiresIn }, not a string"],
-    [["user", "S3CR3T"], "a login must be { username, password, expiresIn }, not an array"],
+    [["user", "S3CR3T"], "a login must be { username, password, expiresIn }, not an Array"],
     [{}, "password must be a string without lone surrogates, not undefined"],
     [{ password: "" }, "password is empty"],
     [{ password: "S3CR3T\ud800" }, "password must be a string without lone surrogates, not a string with lone surr"],
@@ -183,7 +183,7 @@ test("wrong values are refused before anything is sent", async () => {
   for (const [credentials, type] of [
     [{ username: "user", password: "S3CR3T" }, "an object"],
     ["S3CR3T", "a string"],
-    [Promise.resolve("S3CR3T"), "a promise"],
+    [Promise.resolve("S3CR3T"), "a Promise"],
   ]) {
     for (const make of [() => new Redlock(server.url, { credentials }), () => configure(server.url, { credentials })]) {
       const error = await failure(make);

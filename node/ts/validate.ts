@@ -79,8 +79,8 @@ export type Given<T> = { -readonly [K in keyof T]?: Exclude<T[K], undefined> };
  */
 export function checked<T extends object>(options: T | undefined, kinds: Kinds, example: string): Given<T> | undefined {
   if (options === undefined) return undefined;
-  const hasNone = Array.isArray(options) || types.isPromise(options) || isSignal(options);
-  if (typeof options !== "object" || options === null || hasNone) {
+  // All others, such as a Map, have no options of their own, and would be ignored without a word.
+  if (!["object", "Module"].includes(typeOf(options))) {
     throw new LockInvalidArgument(`options must be an object such as ${example}, not ${article(options)}`);
   }
   for (const option of Object.keys(kinds)) {
@@ -195,10 +195,14 @@ function refuse(option: string, message: string): never {
 /** Returns the type of a value for a message, with its article. */
 export function article(value: unknown): string {
   if (value === null || value === undefined) return String(value);
-  if (Array.isArray(value)) return "an array";
   if (typeof value === "string") return value.isWellFormed() ? "a string" : "a string with lone surrogates";
-  if (types.isPromise(value)) return "a promise";
-  if (isSignal(value)) return "an AbortSignal";
   if (value instanceof URL) return "a URL object (give its href)";
-  return typeof value === "object" ? "an object" : `a ${typeof value}`;
+  const type = typeOf(value);
+  return `${/^[AEOo]/.test(type) ? "an" : "a"} ${type}`;
+}
+
+/** Returns the type of a value; of an object of a class that JavaScript has, of whichever realm, that class. */
+function typeOf(value: unknown): string {
+  const name = Object.prototype.toString.call(value).slice("[object ".length, -1);
+  return typeof value === "object" && name !== "Object" ? name : typeof value;
 }
