@@ -3,8 +3,8 @@
 
 /** A client for one set of nodes. */
 export declare class Client {
-  /** Makes a client for these nodes, or else for the nodes in the environment variable `REDLOCK_URLS`. */
-  static open(nodes?: Array<string> | undefined | null, options?: Array<unknown> | undefined | null, provider?: Provider | undefined | null): Client | Failure
+  /** Makes a client for these nodes, or for those in this value of `REDLOCK_URLS`, or else in that of the process. */
+  static open(nodes?: Array<string> | string | undefined | null, options?: Array<unknown> | undefined | null, provider?: Provider | undefined | null): Client | Failure
   /**
    * Makes a template for locks with these options. Checks the options, and the name or the names of a lock that is made
    * by it. `kind` says which locks: those of one name, `shared` or not; of the terms of an election; of several names; or

@@ -41,10 +41,10 @@ pub struct Client(pub(crate) Redlock);
 
 #[napi]
 impl Client {
-    /// Makes a client for these nodes, or else for the nodes in the environment variable `REDLOCK_URLS`.
+    /// Makes a client for these nodes, or for those in this value of `REDLOCK_URLS`, or else in that of the process.
     #[napi(catch_unwind)]
     pub fn open(
-        nodes: Option<Vec<String>>,
+        nodes: Option<Either<Vec<String>, String>>,
         options: Option<Vec<Unknown<'_>>>,
         provider: Option<ClassInstance<'_, Provider>>,
     ) -> Either<Client, Failure> {
@@ -163,13 +163,14 @@ fn lock(client: &Redlock, kind: &Either<String, f64>, names: &Names) -> Result<L
 }
 
 fn open(
-    nodes: Option<Vec<String>>,
+    nodes: Option<Either<Vec<String>, String>>,
     options: Option<Vec<Unknown<'_>>>,
     provider: Option<ClassInstance<'_, Provider>>,
 ) -> Result<Redlock, Error> {
     let builder = provider.map_or_else(Redlock::builder, |provider| provider.builder()).options(read_options(options)?);
     match nodes {
-        Some(nodes) => builder.nodes(nodes).build(),
+        Some(Either::A(nodes)) => builder.nodes(nodes).build(),
+        Some(Either::B(environment)) => builder.build_in(Some(&environment)),
         None => builder.build(),
     }
 }

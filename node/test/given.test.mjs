@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { test } from "node:test";
 import { runInNewContext } from "node:vm";
+import { Worker } from "node:worker_threads";
 import { configure, countByName, inspect, LockInvalidArgument, lock, Redlock } from "redlock-rs";
 import { lose, MemoryServer } from "redlock-rs/testing";
 import { failure, fresh, serve } from "./servers.mjs";
@@ -187,6 +189,13 @@ test("the default client is made at the first use, from the environment", async 
   assert.equal(await server.ask("EXISTS", "by-default"), 1);
   assert.equal((await inspect("by-default")).fence, held.fence);
   await held.release();
+  const code = `
+    const { inspect } = require("redlock-rs");
+    process.env.REDLOCK_URLS = "memory://of-the-thread";
+    inspect("foo").then(({ nodes }) => require("node:worker_threads").parentPort.postMessage(nodes[0].node));
+  `;
+  const [node] = await once(new Worker(code, { eval: true }), "message");
+  assert.equal(node, "memory://of-the-thread");
 });
 
 test("the default client can be set", async () => {

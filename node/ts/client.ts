@@ -238,7 +238,9 @@ export class Redlock {
       : { urls: checked as string[] | undefined, defaults: undefined };
     const given = defaults === undefined ? own : { ...defaults, ...own };
     this.#provider = given?.credentials ? Provider.of(given.credentials) : undefined;
-    this.#client = unwrap(Client.open(urls, clientValues(given), this.#provider?.native));
+    // That of a worker thread, or of a test in Jest, is a copy, which native code does not see.
+    const { REDLOCK_URLS: environment } = process.env;
+    this.#client = unwrap(Client.open(urls ?? environment, clientValues(given), this.#provider?.native));
     this.#templates = new Templates(this.#client, given?.keyPrefix ?? "");
   }
 

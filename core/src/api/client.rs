@@ -414,12 +414,18 @@ impl Builder {
     ///
     /// `invalid_argument` for a wrong address or option.
     pub fn build(self) -> Result<Redlock, Error> {
+        let value = if self.nodes.is_none() { environment()? } else { None };
+        self.build_in(value.as_deref())
+    }
+
+    /// Does as [`Builder::build`], with this value of `REDLOCK_URLS`. Hidden: for the bindings.
+    #[doc(hidden)]
+    pub fn build_in(self, value: Option<&str>) -> Result<Redlock, Error> {
         let (addresses, origin) = if let Some(nodes) = self.nodes {
             (Addresses::parse(nodes.0).map_err(|error| error.with_option("nodes"))?, Origin::Argument)
         } else {
-            let value = environment()?;
             let origin = if value.is_some() { Origin::Environment } else { Origin::Default };
-            (Addresses::from_env_value(value.as_deref())?, origin)
+            (Addresses::from_env_value(value)?, origin)
         };
         let addresses = addresses.with_options(&self.options, self.provider.as_ref())?;
         if let Some(key_prefix) = &self.options.key_prefix {
