@@ -140,6 +140,9 @@ export declare function drain(queue: number, takes: boolean): Array<number>
 /** Drops the object `lock` if it exists. If it is held, the lock stays held until the environment ends. */
 export declare function dropLock(queue: number, lock: number): void
 
+/** Has the end of a body release the present hold, if it was attached and has had no body. Returns whether it was so. */
+export declare function enterAttached(queue: number, lock: number): boolean | Failure
+
 /** Starts an extension to `ttl`, or by the ttl in force. */
 export declare function extend(queue: number, lock: number, ttl?: number | undefined | null): Started
 

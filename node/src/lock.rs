@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use napi::bindgen_prelude::Either;
 use napi_derive::napi;
+use redlock::bindings::Pid;
 use redlock::bindings::lock_object::LockObject;
 
 use crate::calls::Calls;
@@ -20,6 +21,15 @@ pub fn make_lock(queue: i64, lock: i64, template: i64, names: Names, released: b
         calls.add(lock, Template::named(template, &names, released)?);
     }
     Ok(())
+}
+
+/// Has the end of a body release the present hold, if it was attached and has had no body. Returns whether it was so.
+#[napi(catch_unwind)]
+pub fn enter_attached(queue: i64, lock: i64) -> napi::Result<Either<bool, Failure>> {
+    Ok(match object(queue, lock)?.enter_attached(Pid::now()) {
+        Ok(goes_on) => Either::A(goes_on),
+        Err(error) => Either::B(error.into()),
+    })
 }
 
 /// Drops the object `lock` if it exists. If it is held, the lock stays held until the environment ends.

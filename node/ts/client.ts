@@ -346,7 +346,7 @@ export class Redlock {
     const [name, ...others] = native.names() as [Name, ...Name[]];
     const template = { number: native.number(), native, values: undefined };
     const lock = Lock.of(template, others.length > 0 ? [name, ...others] : name, this.#provider);
-    return await Lock.attached(lock, signal);
+    return await lock.acquire({ signal });
   }
 
   /**

@@ -7,6 +7,7 @@ import {
   type Detached,
   detach,
   dropLock,
+  enterAttached,
   extend,
   fence,
   held,
@@ -129,8 +130,6 @@ export class Lock {
   readonly #provider: Provider | undefined;
   #controller: AbortController | undefined;
   #watched = false;
-  /** Whether it was attached, so that its first body goes on with that hold. */
-  #awaitsBody = false;
 
   private constructor(template: Template, name: Name | Name[], provider: Provider | undefined) {
     // JavaScript can call it with anything.
@@ -148,13 +147,6 @@ export class Lock {
   /** @internal */
   static of(template: Template, name: Name | Name[], provider: Provider | undefined): Lock {
     return new Lock(template, name, provider);
-  }
-
-  /** @internal */
-  static async attached(lock: Lock, signal: AbortSignal | undefined): Promise<Lock> {
-    await lock.acquire({ signal });
-    lock.#awaitsBody = true;
-    return lock;
   }
 
   /** @internal */
@@ -462,21 +454,9 @@ export class Lock {
       throw new LockInvalidArgument("using(body, options) takes the function first; a ttl is an option of the lock");
     }
     refuseGenerator("body", body);
-    const awaitsBody = this.#awaitsBody;
-    this.#awaitsBody = false;
-    if (!(awaitsBody && this.#goesOn())) await this.acquire(options);
+    const goesOn = this.#exists && unwrap(enterAttached(queue(), this.#number));
+    if (!goesOn) await this.acquire(options);
     return await this.hold(() => body(this.signal, this));
-  }
-
-  /** Whether a lock that was attached is held. Throws the loss of one that was lost: its body would have another hold. */
-  #goesOn(): boolean {
-    try {
-      this.check();
-      return true;
-    } catch (error) {
-      if (error instanceof LockLost) throw error;
-      return false;
-    }
   }
 
   /**
@@ -531,7 +511,6 @@ export class Lock {
   /** Starts an acquire, and waits for its result. */
   #begin(timeout: number | null | undefined, signal: AbortSignal | undefined): ReturnType<typeof outcome> {
     this.#provider?.refuseOwn();
-    this.#awaitsBody = false;
     if (this.#controller !== undefined) this.#tell();
     // Listeners of a loss have run by now. From here on no other code runs until the signal has its listener.
     signal?.throwIfAborted();

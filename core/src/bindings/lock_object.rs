@@ -399,7 +399,7 @@ impl LockObject {
     /// # Errors
     ///
     /// `lost` if it was attached, and lost since: the block would go on with another hold.
-    pub(crate) fn enter_attached(&self, pid: Pid) -> Result<bool, Error> {
+    pub fn enter_attached(&self, pid: Pid) -> Result<bool, Error> {
         if !self.has_lease.load(Ordering::Acquire) {
             return Ok(false);
         }
