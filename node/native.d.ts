@@ -373,9 +373,9 @@ export declare function stats(): Array<NativeMetric>
 
 /**
  * Takes the result of a call that is ready: null if the call succeeded, `locked` or `free` if it asked for that,
- * `again` if it is not finished and its id becomes ready once more, `gone` if the call does not exist.
+ * `again` if it is not finished and its id becomes ready once more.
  */
-export declare function take(queue: number, id: number): null | 'again' | 'gone' | 'locked' | 'free' | Array<LockView> | Array<NodeDiagnosis> | Detached | Failure
+export declare function take(queue: number, id: number): null | 'again' | 'locked' | 'free' | Array<LockView> | Array<NodeDiagnosis> | Detached | Failure
 
 /** Takes the events of this environment. Leaves out those that neither are about one of `topics` nor warn. */
 export declare function takeEvents(queue: number, topics: Array<string>): NativeEvents

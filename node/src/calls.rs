@@ -324,10 +324,10 @@ pub fn drain(env: Env, queue: i64, takes: bool) -> napi::Result<Vec<i64>> {
 }
 
 /// Takes the result of a call that is ready: null if the call succeeded, `locked` or `free` if it asked for that,
-/// `again` if it is not finished and its id becomes ready once more, `gone` if the call does not exist.
+/// `again` if it is not finished and its id becomes ready once more.
 #[napi(
     catch_unwind,
-    ts_return_type = "null | 'again' | 'gone' | 'locked' | 'free' | Array<LockView> | Array<NodeDiagnosis> | Detached | Failure"
+    ts_return_type = "null | 'again' | 'locked' | 'free' | Array<LockView> | Array<NodeDiagnosis> | Detached | Failure"
 )]
 pub fn take(env: Env, queue: i64, id: i64) -> napi::Result<Result5> {
     let calls = Calls::of(queue)?;
@@ -344,7 +344,7 @@ pub fn take(env: Env, queue: i64, id: i64) -> napi::Result<Result5> {
         Ok(Taken::IsLocked(is_locked)) => Some(Either5::A(if is_locked { "locked" } else { "free" })),
         Ok(Taken::Detached(detaching)) => Some(Either5::D(Detached { text: detaching.into_text() })),
         Ok(Taken::Pending) => Some(Either5::A("again")),
-        Ok(_) => Some(Either5::A("gone")),
+        Ok(_) => Some(Either5::E(calls.completions.ended().into())),
         Err(error) => Some(Either5::E(error.into())),
     })
 }

@@ -28,12 +28,6 @@ interface Source {
   readonly abort: () => void;
 }
 
-const ENDING: Failure = {
-  code: "unavailable",
-  message: "the call was cancelled because the process is exiting",
-  nodes: [],
-};
-
 /** The queue of this environment, and its number. The first call makes it: importing starts nothing. */
 let opened: { readonly native: Queue; readonly number: number } | undefined;
 
@@ -133,7 +127,7 @@ function takeResult(id: number): void {
   }
   try {
     const taken = take(queue(), id);
-    if (taken !== "again") settle(id, taken === "gone" ? ENDING : taken);
+    if (taken !== "again") settle(id, taken);
   } catch (error) {
     // This is a bug. It must fail only this call, so the rest of the batch continues.
     settle(id, Promise.reject(error));
