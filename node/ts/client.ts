@@ -17,7 +17,7 @@ import { type Nodes, read } from "./clients.js";
 import { Provider } from "./credentials.js";
 import { Election, type ElectionOptions } from "./election.js";
 import { LockInvalidArgument, unwrap } from "./errors.js";
-import { ACQUIRE, type AcquireOptions, given, HOW, Lock, inspect as shown } from "./lock.js";
+import { ACQUIRE, type AcquireOptions, asyncDispose, given, HOW, Lock, inspect as shown } from "./lock.js";
 import { type Locked, wrap } from "./locked.js";
 import type { ClientOptions, LockOptions, NameOptions } from "./options.js";
 import { type Kind, Templates } from "./template.js";
@@ -193,8 +193,7 @@ function viewOf({ since, nodes, ...view }: NativeView): LockView {
   return { ...view, since: since === null ? null : new Date(since), nodes: nodes as NodeView[] };
 }
 
-const dispose: typeof Symbol.dispose = Symbol.dispose ?? Symbol.for("Symbol.dispose");
-const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
+export const dispose: typeof Symbol.dispose = Symbol.dispose ?? Symbol.for("Symbol.dispose");
 
 /** As that of a lock. */
 const UNCLONEABLE = Symbol("a client cannot be copied; make another with its addresses where it is needed");

@@ -74,7 +74,7 @@ export function given<T extends object>(
 }
 
 /** The first releases of Node 20 lack it. */
-const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
+export const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
 export const inspect = Symbol.for("nodejs.util.inspect.custom");
 
 /** The number of the last native object. */

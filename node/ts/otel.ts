@@ -30,9 +30,9 @@ import {
 } from "@opentelemetry/api";
 import { waited } from "#native";
 import { queue } from "./calls.js";
-import { Redlock } from "./client.js";
+import { dispose, Redlock } from "./client.js";
 import { LockInvalidArgument, LockLost, RedlockError } from "./errors.js";
-import { type AcquireOptions, Lock, type TryOptions } from "./lock.js";
+import { type AcquireOptions, asyncDispose, Lock, type TryOptions } from "./lock.js";
 import { type Metric, stats } from "./stats.js";
 import { checked, type Kinds } from "./validate.js";
 
@@ -57,10 +57,6 @@ const PARTS = ["_bucket", "_sum", "_count"];
 
 /** The outcomes of calls for which the engine says how they waited. It does not for calls that it refused. */
 const ANSWERS: readonly string[] = ["acquired", "timeout", "unavailable", "forbidden", "lost"];
-
-/** The first releases of Node 20 lack them. */
-const dispose: typeof Symbol.dispose = Symbol.dispose ?? Symbol.for("Symbol.dispose");
-const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
 
 /** What ends the instrumentation. */
 let ends: (() => void)[] = [];
