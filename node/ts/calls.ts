@@ -11,7 +11,7 @@ import {
   take,
   takeLoss,
 } from "#native";
-import { publishEvents, publishLastEvents } from "./events.js";
+import { publishEvents, warnNow } from "./events.js";
 import { atExit, outside, wakeable } from "./wake.js";
 
 /** The result of a call. The awaiting function throws a failure, so that its stack leads there. */
@@ -62,7 +62,7 @@ function end(): void {
   // A worker must not release the locks of other threads. Its own are released with its objects.
   if (isMainThread) shutdown();
   // The shutdown may have caused some.
-  outside(() => publishLastEvents(queue()));
+  outside(() => publishEvents(queue(), warnNow));
 }
 
 function wake(): void {

@@ -70,15 +70,6 @@ export function publishEvents(queue: number, warn: Warn = emitWarning): void {
   for (let event = taken.shift(); event !== undefined; event = taken.shift()) publish(event, warn);
 }
 
-/**
- * Publishes the last events, at the end of the process or of a worker thread.
- *
- * @internal
- */
-export function publishLastEvents(queue: number): void {
-  publishEvents(queue, warnNow);
-}
-
 function publish({ warns, ...event }: NativeEvent, warn: Warn): void {
   const to = CHANNELS[event.topic];
   if (to.hasSubscribers) to.publish(event satisfies RedlockEvent);
@@ -113,7 +104,11 @@ function emitWarning(text: string, code: string): void {
   process.emitWarning(text, { type: TYPE, code });
 }
 
-/** Warns in this turn. Node does so in a later one, and in the `exit` event there is none. */
-function warnNow(text: string, code: string): void {
+/**
+ * Warns in this turn. Node does so in a later one, and in the `exit` event there is none.
+ *
+ * @internal
+ */
+export function warnNow(text: string, code: string): void {
   process.emit("warning", Object.assign(new Error(text), { name: TYPE, code }));
 }
