@@ -5,7 +5,7 @@ use std::error::Error as _;
 use napi_derive::napi;
 use redlock::Error;
 
-use crate::convert::camel;
+use crate::convert::{camel, ms};
 use crate::credentials::NoLogin;
 
 /// One node's answer.
@@ -61,7 +61,7 @@ impl From<Error> for Failure {
             option: error.option().map(camel),
             nodes: error.nodes().iter().map(answer).collect(),
             holder_label: error.holder_label().map(String::from),
-            holder_ttl_left: error.holder_ttl_left().map(|left| left.as_secs_f64() * 1_000.0),
+            holder_ttl_left: error.holder_ttl_left().map(ms),
             held_by_this_process: error.is_held_by_this_process().then_some(true),
             cause: error.source().map(ToString::to_string),
             thrown: thrown(&error),
