@@ -113,7 +113,7 @@ export interface ClientOptions extends LockOptions {
    * The thrown value is the `cause` of the {@link LockUnavailable} that a call on a lock then rejects with.
    *
    * The function cannot use a lock of its own client: that call fails with `invalid_argument`. It does not keep the
-   * process alive. After `close`, it is called only for locks that are still held.
+   * process alive. After `close`, it is called only for releases that are under way.
    *
    * @example
    * ```ts
