@@ -48,7 +48,7 @@ Exit status: that of the command, 128+n if signal n ended it, or
 
 Examples:
   redlock run backup -- pg_dump shop
-  redlock run -nq nightly --at-least 30s -- ./report
+  redlock run -q -w 5s --at-least 30s nightly -- ./report
   redlock run --permits 4 -w 1h encode -- ffmpeg -i in.mov out.mp4
   redlock run --shared page -- ./render";
 
