@@ -43,6 +43,7 @@ def pod(name: str, kind: str, version: str) -> Pod:
         assert spec["template"]["spec"]["restartPolicy"] == "Never"
     else:
         assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+        assert "-w" in spec["template"]["spec"]["containers"][0]["command"], "a replica waits until nodes are back"
     found: Pod = spec["template"]["spec"]
     return found
 
