@@ -15,8 +15,8 @@ use crate::exit::{Exit, Failure, spelled};
 /// How the address of a node inside the process begins.
 const MEMORY: &str = "memory://";
 
-/// The longest ttl that a lock may have.
-const LONGEST_TTL: Duration = Duration::from_secs(86_400);
+/// The usual ttl, and the longest one that a lock may have.
+const TTLS: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(86_400)];
 
 /// Options for the nodes.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -81,14 +81,15 @@ impl Args {
         self.client_for(None)
     }
 
-    /// Makes the client for locks with this ttl, by which options are checked; `None` if the command takes no lock, so
-    /// that no ttl limits how long a node may take.
+    /// Makes the client for locks with this ttl, by which options are checked; `None` if the command takes no lock. Then
+    /// the ttl, which is also that of a quarantine, is longer than usual only for a node that may take as long.
     ///
     /// # Errors
     ///
     /// A usage error for wrong addresses, also for those of a node inside the process, and for wrong options.
     pub(crate) fn client_for(&self, ttl: Option<Duration>) -> Result<Redlock, Failure> {
-        let ttl = ttl.or(self.node_timeout.map(|_| LONGEST_TTL));
+        let [usual, longest] = TTLS;
+        let ttl = ttl.or(self.node_timeout.map(|most| most.saturating_mul(2).clamp(usual, longest)));
         let mut builder = with(Redlock::builder(), ttl, Builder::ttl);
         if !self.node.is_empty() {
             builder = builder.nodes(&self.node);
@@ -200,6 +201,13 @@ mod tests {
             client(&["--node", "redis://u:S3CR3T@a", "--node", "rediss://b", "--connect-timeout", "1s"]).unwrap();
         assert_eq!(redlock.shown_addresses(), ["redis://a:6379", "rediss://b:6379"]);
         client(&["--node", "redis://a", "--node-timeout", "15s"]).expect("it is longer than the usual ttl");
+    }
+
+    #[tokio::test]
+    async fn a_short_node_timeout_leaves_the_ttl_as_it_is() {
+        let redlock = client(&["--node", "unix:///no/where.sock", "--node-timeout", "4s"]).unwrap();
+        let margin = redlock.lock("job").margin(Duration::from_secs(6)).try_acquire().await.unwrap_err();
+        assert_eq!(margin.kind(), ErrorKind::InvalidArgument, "it is more than half of 10 s");
     }
 
     #[test]
