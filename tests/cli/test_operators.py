@@ -365,6 +365,18 @@ def test_check(redlock: Redlock, own_node: Server) -> None:
     assert read(ended)["level"] == "unusable"
 
 
+def test_check_of_a_failover(redlock: Redlock) -> None:
+    """It has to be shorter than the ttl of the locks, which no other option changes."""
+    with Server(tcp=True) as primary:
+        watched = f"sentinel monitor job 127.0.0.1 {primary.port} 1\nsentinel down-after-milliseconds job 9000\n"
+        with Server(tcp=True, monitored=watched) as sentinel:
+            at = redlock.at(f"redis+sentinel://127.0.0.1:{sentinel.port}/job")
+            for words, level in (([], "warning"), (["--node-timeout", "1s"], "warning"), (["--ttl", "21s"], "ok")):
+                (diagnosed,) = read(at.end("check", "--json", *words))["nodes"]
+                found = {each["check"]: each["level"] for each in diagnosed["findings"]}
+                assert found["failover"] == level, words
+
+
 def test_check_of_a_right_that_is_missing(redlock: Redlock, own_node: Server) -> None:
     user = for_any_name(fewest())
     own_node.set_user(user.name, "on", f">{user.password}", *user.rules)

@@ -1,12 +1,14 @@
 //! `redlock check`: whether the nodes can be relied on, by a diagnosis of each. It is what support asks for first, so that
 //! no secret is in it.
 
+use std::time::Duration;
+
 use redlock::{Diagnosis, Finding, Level};
 use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failure};
 use crate::table::{WIDTH, plain, width_of, wrapped};
-use crate::{nodes, say};
+use crate::{duration, nodes, say};
 
 /// Find out whether the nodes are fit for locks, and what may lose locks there
 ///
@@ -21,6 +23,10 @@ pub(crate) struct Args {
     /// Only what is not as it should be
     #[arg(short, long)]
     quiet: bool,
+
+    /// For how long nodes keep your locks, which a failover has to be shorter than
+    #[arg(short, long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    ttl: Duration,
 
     /// Print JSON: {"level": "ok", "nodes": [...]}
     ///
@@ -39,7 +45,7 @@ pub(crate) struct Args {
 ///
 /// For wrong arguments, and if the output cannot be written.
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
-    let redlock = args.nodes.client()?;
+    let redlock = args.nodes.client_for(Some(args.ttl))?;
     let mut diagnoses = redlock.diagnose().await?;
     let level = diagnoses.iter().map(Diagnosis::level).max().unwrap_or(Level::Ok);
     if args.quiet {
