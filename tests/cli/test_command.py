@@ -330,6 +330,10 @@ def test_a_password_in_a_file(redlock: Redlock, own_node: Server, name: str, tmp
     ended = redlock.end("run", *options, name, "--", "env")
     assert ended.status == 0, ended
     assert "correct-horse" not in ended.out
+    script = 'redlock run --node "$0" --password-file <(cat "$1") name -- true'
+    piped = ["bash", "-c", script, own_node.url_as("worker"), file]
+    ended = redlock.programs.start(piped, env=redlock.environment()).end()
+    assert ended.status == 64, "only its first connection would log in"
 
 
 def test_encryption(redlock: Redlock, start_nodes: Callable[..., Cluster], name: str) -> None:

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -113,10 +114,12 @@ impl Args {
     }
 }
 
-/// Refuses a file that is not there: the library would wait for it, because it may change while a program runs.
+/// Refuses a file that is not there: the library would wait for it, because it may change while a program runs. Each of its
+/// connections reads the file, so a pipe would leave the second one without a password.
 fn existing(file: PathBuf) -> Result<PathBuf, String> {
     match file.metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err("the file does not exist".to_owned()),
+        Ok(found) if found.file_type().is_fifo() => Err("a pipe can be read only once; name a file".to_owned()),
         _ => Ok(file),
     }
 }
