@@ -417,6 +417,7 @@ def test_a_lock_over_several_commands(redlock: Redlock, node: Server, name: str)
         assert token not in lost.err
 
 
+@every_launcher
 def test_a_token_that_nobody_can_read(redlock: Redlock, node: Server, name: str) -> None:
     """The lock is not kept until its ttl has passed: nobody could release it."""
     read, pipe = os.pipe()
@@ -425,3 +426,5 @@ def test_a_token_that_nobody_can_read(redlock: Redlock, node: Server, name: str)
         assert redlock.end("acquire", name, stdout=output).status == status
         os.close(output)
         assert not node.has(name)
+    assert redlock.shell('redlock acquire "$name" >&-', env={"name": name}).end().status == 74
+    assert not node.has(name)

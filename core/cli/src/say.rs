@@ -5,6 +5,9 @@
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::stat::{FileStat, fstat, stat};
+
 use crate::exit::{Exit, Failure};
 use crate::signals::unstopped;
 
@@ -18,6 +21,14 @@ const PIPE: u8 = 13;
 /// A failure without a message if the reader has gone, as after `| head`; otherwise one that says why.
 pub(crate) fn out(text: &str) -> Result<(), Failure> {
     written(io::stdout().lock().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()))
+}
+
+/// Returns whether stdout was closed when this program began. /dev/null then has its number, for reading too, which
+/// shells do not do.
+pub(crate) fn out_is_closed() -> bool {
+    let device = |file: nix::Result<FileStat>| file.map(|file| file.st_rdev);
+    let flags = fcntl(io::stdout(), FcntlArg::F_GETFL).map(OFlag::from_bits_truncate);
+    flags.is_ok_and(|flags| flags.contains(OFlag::O_RDWR)) && device(fstat(io::stdout())) == device(stat("/dev/null"))
 }
 
 /// Returns the result of writing to stdout as the program's.
