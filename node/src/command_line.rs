@@ -2,7 +2,6 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io::{self, Write};
 
 use napi_derive::napi;
 
@@ -15,7 +14,6 @@ pub fn command_line(args: Vec<String>) {
     host::pass_on_descriptors();
     let name = OsString::from("redlock");
     let status = redlock_cli::run([name].into_iter().chain(exact(&args, env::args_os().collect())));
-    drop(io::stdout().flush());
     // SAFETY: it ends the process. At `exit`, Node would give the terminal back the modes that it had before the command,
     // and take V8 apart under the threads that still use it.
     #[allow(unsafe_code, reason = "there is no safe way to leave out what Node does at the end")]

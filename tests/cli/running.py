@@ -114,6 +114,17 @@ class Running:
                 self._process.stdin.close()
 
 
+def full_pipe() -> tuple[int, int]:
+    """A pipe that nobody reads, which blocks whoever writes to it: its two ends."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, b"x" * 4096)
+    os.set_blocking(write, True)
+    return read, write
+
+
 def is_stopped(pid: int) -> bool:
     """Whether a process is stopped, as by SIGSTOP."""
     return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
@@ -12,7 +11,7 @@ import pytest
 
 from cli.diary import diary_ns
 from cli.redlock import Redlock, one_line, taken
-from cli.running import Ended, group_of
+from cli.running import Ended, full_pipe, group_of
 from conformance.history import SLACK_MS
 from support.clock import until
 from support.proxy import HOLD, Proxy
@@ -216,12 +215,7 @@ def test_a_short_trouble_is_none(redlock: Redlock, own_node: Server, proxy: Prox
 
 def test_nobody_reads_what_it_says(redlock: Redlock, own_node: Server, proxy: Proxy, name: str) -> None:
     """A pipe that is full blocks whoever writes to it. That is not who has a command to kill."""
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(write, b"x" * 4096)
-    os.set_blocking(write, True)
+    read, write = full_pipe()
     running = redlock.at(proxy.url).hold(*TIMES, name, work=["--beat", "--catch", "TERM"], stderr=write)
     os.close(write)
     proxy.requests(HOLD)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import signal
 import time
@@ -14,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from cli.conftest import each_launcher
+from cli.conftest import each_launcher, every_launcher
 from cli.redlock import LONG_MS, STATUS, Redlock, freed, one_line, taken, waiting
-from cli.running import Ended, Running
+from cli.running import Ended, Running, full_pipe
 from cli.terminal import INTERRUPT
 from conformance.conftest import ROOT
 from conformance.history import SLACK_MS
@@ -444,6 +445,19 @@ def test_a_reader_that_has_seen_enough(redlock: Redlock) -> None:
     status = int(ended.out)
     assert status in {0, 141}
     assert not ended.err
+
+
+@every_launcher
+def test_a_reader_that_reads_nothing(redlock: Redlock, own_node: Server, name: str) -> None:
+    """A signal ends the program."""
+    read, write = full_pipe()
+    asked = Asked([own_node])
+    running = redlock.at(own_node).start("status", name, stdout=write)
+    os.close(write)
+    asked.wait()
+    running.send(signal.SIGTERM)
+    assert running.end(SLACK_S).status == STATUS["TERM"]
+    os.close(read)
 
 
 def connects(proxy: Proxy, links: int, running: Running) -> bool:

@@ -55,7 +55,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         diagnoses.retain(|diagnosis| !diagnosis.findings.is_empty());
     }
     let text = if args.json { format!("{:#}\n", json_of(&diagnoses, level)) } else { text_of(&diagnoses) };
-    say::out(&text)?;
+    say::out_unless_ended(text).await?;
     Ok(match level {
         Level::Ok => Exit::OK,
         Level::Warning => Exit::NO,

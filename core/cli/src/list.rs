@@ -74,9 +74,9 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let (incomplete, unscanned) = (walked.incomplete(), walked.unscanned());
     if args.json {
         let document = json_of(&views, &unscanned, incomplete.is_none(), status::now());
-        say::out(&format!("{document:#}\n"))?;
+        say::out_unless_ended(format!("{document:#}\n")).await?;
     } else {
-        say::out(&table_of(&views, status::now()))?;
+        say::out_unless_ended(table_of(&views, status::now())).await?;
     }
     nodes::explained(&redlock, incomplete.map_or(Ok(()), Err)).await?;
     doubt(&redlock, &unscanned, &views).await

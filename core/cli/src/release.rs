@@ -74,7 +74,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let redlock = args.nodes.client()?;
     let held = operator::holding(&redlock, name.as_bytes(), args.slot).await;
     let held = nodes::explained(&redlock, held).await?;
-    say::out(&status::block_of(&held.view, status::now()))?;
+    say::out_unless_ended(status::block_of(&held.view, status::now())).await?;
     if !held.is_held() {
         return Ok(Exit::NO);
     }
@@ -85,11 +85,11 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     if !args.yes && !is_wanted().await? {
         return Err(Failure::new(Exit::NO, format!("{title}: nothing was deleted")));
     }
-    told(&held, &nodes::explained(&redlock, held.release().await).await?)
+    told(&held, &nodes::explained(&redlock, held.release().await).await?).await
 }
 
 /// Says what became of it.
-fn told(held: &Holding, removal: &Removal) -> Result<Exit, Failure> {
+async fn told(held: &Holding, removal: &Removal) -> Result<Exit, Failure> {
     let title = plain(&status::title(&held.view));
     let all = held.view.nodes.len();
     let no = |rest: String| Err(Failure::new(Exit::NO, format!("{title}: {rest}")));
@@ -97,7 +97,7 @@ fn told(held: &Holding, removal: &Removal) -> Result<Exit, Failure> {
         Removal::Released { nodes, waiting, unanswered } => {
             let on = if all == 1 { String::new() } else { format!(" on {nodes} of {all} nodes") };
             let waiting = if *waiting == 0 { String::new() } else { format!("; waiting: {waiting}") };
-            say::out(&format!("{title}: released{on}{waiting}\n"))?;
+            say::out_unless_ended(format!("{title}: released{on}{waiting}\n")).await?;
             for node in unanswered {
                 let rest = "it may keep the lock until that expires";
                 say::warning(&format!("{} did not answer: {}; {rest}", node.node, node.answer));

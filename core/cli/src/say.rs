@@ -4,9 +4,11 @@
 //! Colours are for terminals only, and not if `NO_COLOR` is set.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::thread;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{FileStat, fstat, stat};
+use tokio::sync::oneshot;
 
 use crate::exit::{Exit, Failure};
 use crate::signals::unstopped;
@@ -21,6 +23,14 @@ const PIPE: u8 = 13;
 /// A failure without a message if the reader has gone, as after `| head`; otherwise one that says why.
 pub(crate) fn out(text: &str) -> Result<(), Failure> {
     written(io::stdout().lock().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()))
+}
+
+/// Does the same on a thread of its own, for a command that a signal ends: a reader that does not read blocks who writes.
+pub(crate) async fn out_unless_ended(text: String) -> Result<(), Failure> {
+    let (done, written) = oneshot::channel();
+    let write = move || drop(done.send(out(&text)));
+    drop(thread::Builder::new().name("redlock-output".to_owned()).spawn(write));
+    written.await.unwrap_or_else(|_| Err(Failure::new(Exit::BUG, "cannot start the thread that writes the output")))
 }
 
 /// Returns whether stdout was closed when this program began. /dev/null then has its number, for reading too, which

@@ -74,17 +74,17 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let redlock = args.nodes.client()?;
     let Some(pause) = args.watch else {
         let looked = look(&redlock, &args).await?;
-        say::out(&text(&looked, &args))?;
+        say::out_unless_ended(text(&looked, &args)).await?;
         return verdict(&redlock, &args, &looked).await;
     };
     let is_screen = io::stdout().is_terminal() && !args.json;
     loop {
         let looked = look(&redlock, &args).await?;
         let text = text(&looked, &args);
-        say::out(&if is_screen { format!("{CLEAR}{text}") } else { text })?;
+        say::out_unless_ended(if is_screen { format!("{CLEAR}{text}") } else { text }).await?;
         Clock::System.sleep(pause.max(PAUSE_LEAST)).await;
         if !is_screen && !args.json {
-            say::out("\n")?;
+            say::out_unless_ended("\n".to_owned()).await?;
         }
     }
 }
