@@ -182,13 +182,15 @@ def test_status_again_and_again(redlock: Redlock, node: Server, name: str) -> No
     assert running.end(SLACK_S).status == STATUS["TERM"]
 
 
-def test_status_on_a_terminal_until_it_is_interrupted(redlock: Redlock, node: Server, name: str) -> None:
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_status_on_a_terminal_until_it_is_interrupted(redlock: Redlock, node: Server, name: str, term: str) -> None:
     taken(node, name, label="somebody@else")
-    terminal = redlock.terminal("redlock", "status", "--watch=200ms", name)
+    terminal = redlock.terminal("redlock", "status", "--watch=200ms", name, env={"TERM": term})
     for _ in range(3):
         terminal.expect("somebody@else")
     terminal.type(INTERRUPT)
     assert terminal.end() == STATUS["INT"]
+    assert ("\x1b" in terminal.shown) == (term == "xterm"), "a terminal that is not cleared shows text alone"
 
 
 def test_wait(redlock: Redlock, node: Server, name: str) -> None:

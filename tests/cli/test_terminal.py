@@ -272,9 +272,13 @@ def test_no_progress(redlock: Redlock, node: Server, name: str, how: str) -> Non
     assert "\x1b[2K" not in terminal.shown
 
 
-@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["colours", "no colours", "dumb"])
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": None}],
+    ids=["colours", "no colours", "dumb", "unknown"],
+)
 @pytest.mark.parametrize("words", [["run", "-n", "NAME", "--", "true"], ["check"]], ids=["an error", "a result"])
-def test_colours(redlock: Redlock, node: Server, name: str, variables: dict[str, str], words: list[str]) -> None:
+def test_colours(redlock: Redlock, node: Server, name: str, variables: dict[str, str | None], words: list[str]) -> None:
     taken(node, name)
     words = [name if word == "NAME" else word for word in words]
     terminal = redlock.terminal("redlock", *words, env=variables)

@@ -75,7 +75,7 @@ fn colour_wanted() -> bool {
 
 /// Returns whether a terminal, if there is one, understands more than text.
 pub(crate) fn moves_cursor() -> bool {
-    std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
 /// Writes one line. A stderr that is full or closed is nobody's: there is no place to tell of it.

@@ -77,7 +77,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         say::out_unless_ended(text(&looked, &args)).await?;
         return verdict(&redlock, &args, &looked).await;
     };
-    let is_screen = io::stdout().is_terminal() && !args.json;
+    let is_screen = io::stdout().is_terminal() && say::moves_cursor() && !args.json;
     loop {
         let looked = look(&redlock, &args).await?;
         let text = text(&looked, &args);
