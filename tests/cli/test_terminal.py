@@ -261,6 +261,14 @@ def test_progress(redlock: Redlock, node: Server, name: str) -> None:
     assert screen(terminal.shown) == ["done"]
 
 
+def test_progress_leaves_a_warning_alone(redlock: Redlock, name: str) -> None:
+    """It has a line of its own."""
+    inner = ["redlock", "run", "-w", "1500ms", name, "--", "true"]
+    terminal = redlock.terminal("redlock", "run", name, "--", *inner)
+    assert terminal.end() == 75
+    assert [line.split(":")[1].split()[0] for line in screen(terminal.shown)] == ["lock", "lock"]
+
+
 @pytest.mark.parametrize("how", ["quiet", "no wait"])
 def test_no_progress(redlock: Redlock, node: Server, name: str, how: str) -> None:
     taken(node, name, label="deploy@host-7")

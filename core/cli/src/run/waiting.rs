@@ -17,9 +17,7 @@ use crate::run::group;
 use crate::signals::{self, Signals};
 use crate::status;
 
-/// A shorter wait shows nothing: a line that comes and goes is only noise.
-const FIRST_LOOK: Duration = Duration::from_millis(500);
-/// How often the nodes are asked who holds the lock.
+/// How often the nodes are asked who holds the lock. A shorter wait shows nothing: a line that comes and goes is noise.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How the wait ended.
@@ -67,14 +65,13 @@ async fn show(args: &Args, redlock: &Redlock) {
         return std::future::pending().await;
     }
     let clock = Clock::System;
-    clock.sleep(FIRST_LOOK).await;
     loop {
+        clock.sleep(LOOK).await;
         if let Ok(views) = look(args, redlock).await
             && let Some(text) = describe(&views, args.shared, status::now())
         {
             progress.show(&format!("redlock: {text}"));
         }
-        clock.sleep(LOOK).await;
     }
 }
 
