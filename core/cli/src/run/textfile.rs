@@ -72,11 +72,7 @@ impl Record {
         };
         let metrics = [
             ("redlock_run_last_end_timestamp_seconds", "When the last run ended.", Some(seconds(now))),
-            (
-                "redlock_run_last_exit_status",
-                "Exit status of the last run; 75 if others held the lock.",
-                Some(exit.to_string()),
-            ),
+            ("redlock_run_last_exit_status", "Exit status of the last run.", Some(exit.to_string())),
             ("redlock_run_last_wait_seconds", "How long the last run waited for the lock.", Some(seconds(waited))),
             ("redlock_run_last_hold_seconds", "How long the last run held the lock.", Some(seconds(held))),
             (SUCCESS, "When a run of the command last ended with status 0.", success),
