@@ -181,12 +181,34 @@ impl<Kind> Lock<Kind> {
     ///
     /// Dropping the future leaves no key behind. The background releases everything that the call has sent, even if the
     /// answer comes later.
-    pub async fn acquire(&self) -> Result<Guard, Error> {
-        self.acquire_in(Protocol::Plain).await
+    ///
+    /// # Examples
+    ///
+    /// The call does not borrow the lock, so it can be spawned, or raced with another one:
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// # let redlock = redlock::Redlock::new("memory://acquire-example")?;
+    /// # let stopped = std::future::pending::<()>();
+    /// tokio::select! {
+    ///     guard = redlock.lock("job").ttl(Duration::from_secs(30)).acquire() => guard?.release().await?,
+    ///     () = stopped => println!("not acquired, and nothing is left behind"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn acquire(&self) -> impl Future<Output = Result<Guard, Error>> + Send + use<Kind> {
+        self.acquire_in(Protocol::Plain)
     }
 
-    pub(crate) async fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
-        acquire::acquire(self.context(Some(protocol))?).await.map(Guard::new)
+    pub(crate) fn acquire_in(
+        &self,
+        protocol: Protocol,
+    ) -> impl Future<Output = Result<Guard, Error>> + Send + use<Kind> {
+        let context = self.context(Some(protocol));
+        async move { acquire::acquire(context?).await.map(Guard::new) }
     }
 
     /// Checks its name and options, and returns the context of a call, in another `protocol` if that is given.
@@ -204,8 +226,9 @@ impl<Kind> Lock<Kind> {
     /// # Cancel safety
     ///
     /// As [`Lock::acquire`].
-    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        none_if_denied(self.copied().timeout(Duration::ZERO).acquire().await)
+    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<Guard>, Error>> + Send + use<Kind> {
+        let acquiring = self.copied().timeout(Duration::ZERO).acquire();
+        async move { none_if_denied(acquiring.await) }
     }
 
     /// Asks the nodes whether the lock is held by anybody, this program included: whether an acquire would have to wait
@@ -332,7 +355,6 @@ impl<Kind> IntoFuture for Lock<Kind> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let lock = self.fixed();
-        Box::pin(async move { lock.acquire().await })
+        Box::pin(self.fixed().acquire())
     }
 }

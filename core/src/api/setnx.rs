@@ -67,8 +67,9 @@ impl SetnxLock {
     ///
     /// Dropping the future leaves no key behind: the background receives the answer and releases the lock. Only if the
     /// connection breaks before the answer, a key may stay until its time is over.
-    pub async fn acquire(&self) -> Result<SetnxGuard, Error> {
-        self.0.acquire_in(Protocol::Setnx).await.map(SetnxGuard)
+    pub fn acquire(&self) -> impl Future<Output = Result<SetnxGuard, Error>> + Send + use<> {
+        let acquiring = self.0.acquire_in(Protocol::Setnx);
+        async move { acquiring.await.map(SetnxGuard) }
     }
 
     /// Tries once. Returns `None` if others hold the lock.
@@ -80,8 +81,9 @@ impl SetnxLock {
     /// # Cancel safety
     ///
     /// As [`SetnxLock::acquire`].
-    pub async fn try_acquire(&self) -> Result<Option<SetnxGuard>, Error> {
-        none_if_denied(self.clone().timeout(Duration::ZERO).acquire().await)
+    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<SetnxGuard>, Error>> + Send + use<> {
+        let acquiring = self.clone().timeout(Duration::ZERO).acquire();
+        async move { none_if_denied(acquiring.await) }
     }
 
     /// Acquires the lock, runs `body`, and releases the lock, whatever `body` returned.
@@ -107,7 +109,7 @@ impl IntoFuture for SetnxLock {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.acquire().await })
+        Box::pin(self.acquire())
     }
 }
 

@@ -38,13 +38,17 @@ fn types_are_send_and_sync() {
 async fn futures_are_send() {
     let redlock = Redlock::new("memory://send-sync").unwrap();
     let lock = redlock.lock("foo");
-    let guard = sendable(lock.acquire()).await.unwrap();
-    assert!(sendable(lock.try_acquire()).await.unwrap().is_none());
+    // A call does not borrow the lock either, which may be made in the same expression.
+    let (acquiring, trying) = (outliving(redlock.lock("foo").acquire()), outliving(redlock.lock("foo").try_acquire()));
+    let guard = acquiring.await.unwrap();
+    assert!(trying.await.unwrap().is_none());
     sendable(guard.extend()).await.unwrap();
     sendable(guard.extend_for(std::time::Duration::from_secs(5))).await.unwrap();
     assert_eq!(sendable(redlock.inspect("foo")).await.unwrap().nodes.len(), 1);
     drop(outliving(guard.lost()));
     outliving(guard.release()).await.unwrap();
     outliving(IntoFuture::into_future(lock.clone())).await.unwrap().release().await.unwrap();
+    let setnx = redlock.setnx_lock("bar");
+    drop((outliving(setnx.clone().acquire()), outliving(setnx.try_acquire())));
     sendable(lock.run(async |guard| guard.fence())).await.unwrap();
 }
