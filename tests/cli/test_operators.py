@@ -260,6 +260,14 @@ def test_list(redlock: Redlock, own_node: Server) -> None:
     assert not locks(at.end("list", "--json"))
 
 
+def test_list_of_readers(redlock: Redlock, own_node: Server) -> None:
+    at = redlock.at(own_node)
+    reader = at.hold("--shared", "page")
+    assert re.search(rf"^page +shared .* 1: \S+:{reader.pid}$", at.end("list").out, re.M)
+    at.end_work()
+    assert reader.end().status == 0
+
+
 def test_list_takes_its_time(redlock: Redlock, own_node: Server) -> None:
     """So many keys in a second, so that a busy server stays usable."""
     for number in range(1_000):

@@ -138,7 +138,7 @@ fn table_of(views: &[LockView], now: SystemTime) -> String {
             left,
             view.waiting.map(|waiting| waiting.to_string()).unwrap_or_default(),
             nodes,
-            view.label.clone().unwrap_or_default(),
+            status::holder(view.label.as_deref(), view.readers, &view.labels),
         ]);
     }
     table.text()

@@ -218,6 +218,11 @@ fn until(view: &LockView, now: SystemTime) -> String {
     }
 }
 
+/// Returns who holds a lock, for a column.
+pub(crate) fn holder(label: Option<&str>, readers: Option<u32>, labels: &[String]) -> String {
+    readers.map_or_else(|| label.unwrap_or_default().to_owned(), |readers| with_labels(readers, labels))
+}
+
 fn table_of_nodes(nodes: &[NodeView]) -> String {
     let mut table = Table::new(2, &["NODE", "STATE", "LEFT", "FENCE", "HOLDER"]);
     for NodeView { node, state, .. } in nodes {
@@ -228,10 +233,7 @@ fn table_of_nodes(nodes: &[NodeView]) -> String {
         }
         let left = if *state == NodeState::Free { String::new() } else { shown_left(values.ttl_left) };
         let fence = values.fence.map(|fence| fence.to_string()).unwrap_or_default();
-        let holder = match values.readers {
-            Some(readers) => with_labels(readers, values.labels),
-            None => values.label.unwrap_or_default().to_owned(),
-        };
+        let holder = holder(values.label, values.readers, values.labels);
         table.row([node.clone(), name.to_owned(), left, fence, holder]);
     }
     table.text()
