@@ -331,7 +331,7 @@ def test_a_password_in_a_file(redlock: Redlock, own_node: Server, name: str, tmp
     assert ended.status == 0, ended
     assert "correct-horse" not in ended.out
     script = 'redlock run --node "$0" --password-file <(cat "$1") name -- true'
-    piped = ["bash", "-c", script, own_node.url_as("worker"), file]
+    piped: list[str | Path] = ["bash", "-c", script, own_node.url_as("worker"), file]
     ended = redlock.programs.start(piped, env=redlock.environment()).end()
     assert ended.status == 64, "only its first connection would log in"
 
