@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use redlock::bindings::Mutex;
 use redlock::bindings::calls::{self, Taken};
 
+use crate::ending::detach;
 use crate::error::Raised;
 use crate::events;
 use crate::inspect::{diagnosis_to_python, view_to_python};
@@ -31,7 +32,7 @@ impl Call {
     fn drive<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>, Raised> {
         events::begin_in_child(py)?;
         let (call, signals) = (self.begin(), Signals::here(py)?);
-        Ok(to_python(py, py.detach(|| call.drive(signals.check()))?)?)
+        Ok(to_python(py, detach(py, || call.drive(signals.check()))?)?)
     }
 }
 

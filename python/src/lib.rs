@@ -9,6 +9,7 @@ mod client;
 mod command_line;
 mod convert;
 mod credentials;
+mod ending;
 mod error;
 mod events;
 mod inspect;
@@ -48,11 +49,5 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(testing::lose, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::stats, module)?)?;
     module.add_function(wrap_pyfunction!(metrics::count_by_name, module)?)?;
-    module.add_function(wrap_pyfunction!(shutdown, module)?)
-}
-
-/// Release every lock held by this process, end its waiting calls, and wait up to 500 ms for the servers.
-#[pyfunction]
-fn shutdown(py: Python<'_>) {
-    py.detach(redlock::shutdown);
+    module.add_function(wrap_pyfunction!(ending::shutdown, module)?)
 }

@@ -19,6 +19,7 @@ use crate::call::Call;
 use crate::client::Client;
 use crate::convert::{self, blocking, own_timeout};
 use crate::credentials::Provider;
+use crate::ending::detach;
 use crate::error::{Raised, to_pyerr};
 use crate::events;
 use crate::shape::{Given, Title};
@@ -226,7 +227,7 @@ impl Lock {
         events::begin_in_child(py)?;
         let object = &slf.as_super().get().object;
         let signals = Signals::here(py)?;
-        Ok(py.detach(|| call(object, signals))?)
+        Ok(detach(py, || call(object, signals))?)
     }
 
     /// Makes a call that acquires. A signal may come after its last look for one. Its handler runs here, because behind

@@ -44,6 +44,20 @@ def work():
 threading.Thread(target=work, daemon=True).start()
 started.wait()
 """,
+    "threads ask": """
+import threading
+# It answers at once, so calls return at any moment.
+memory = redlock.Redlock("memory://asked")
+
+def ask():
+    while True:
+        memory.inspect(name)
+
+for _ in range(4):
+    threading.Thread(target=ask, daemon=True).start()
+for _ in range(100):
+    memory.inspect(name)
+""",
     "somebody listens": """
 lock = client.lock(name, ttl=2)
 lock.on_lost(print)
