@@ -645,6 +645,7 @@ mod tests {
     use crate::Redlock;
     use crate::hold::detach;
     use crate::options::Options;
+    use crate::protocol::detached::Detached;
     use crate::sys::log::heard;
 
     /// A caller that was cancelled has done nothing that others would have to be kept from.
@@ -665,6 +666,19 @@ mod tests {
         // The caller does not wait for the text.
         drop(detach::detach(Arc::clone(guard.lease()), None).await.unwrap());
         assert_eq!(again("bar").await.unwrap_err().kind(), ErrorKind::Timeout);
+    }
+
+    /// On another machine, whose clock began later.
+    #[tokio::test]
+    async fn a_lock_that_was_acquired_before_this_machine_started_ends_at_its_max_hold() {
+        const YEARS: Duration = Duration::from_secs(5 * 365 * 24 * 3_600);
+        let redlock = Redlock::builder().nodes("memory://started-later").max_hold(YEARS).build().unwrap();
+        let text = redlock.lock("foo").await.unwrap().detach().await.unwrap();
+        let mut detached = Detached::parse(text.as_str()).unwrap();
+        let left = Duration::from_secs(5);
+        detached.acquired -= u64::try_from(YEARS.as_micros() - left.as_micros()).unwrap();
+        let guard = redlock.attach(&detached.to_text()).await.unwrap();
+        assert!(guard.remaining() <= left, "{:?}", guard.remaining());
     }
 
     #[tokio::test]

@@ -25,12 +25,16 @@ pub(crate) fn has_timers() -> bool {
     catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
 }
 
+/// How long before its beginning a clock's origin is, in nanoseconds: 100 years. Most clocks begin with their machine,
+/// and a lock may have been acquired before that, on another one.
+const BEFORE_CLOCKS: u64 = 100 * 365 * 24 * 3_600 * 1_000_000_000;
+
 /// An instant on the suspend-aware clock, in nanoseconds since an origin that only this process knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// An instant that never comes: more than 500 years away.
+    /// An instant that never comes: more than 400 years away.
     pub const NEVER: Self = Self(u64::MAX);
 
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
@@ -108,10 +112,11 @@ impl Clock {
     /// Reads the suspend-aware clock.
     #[must_use]
     pub fn now(&self) -> Moment {
-        match self {
-            Self::System => Moment(boot_time::nanos()),
-            Self::Simulated(clock) => Moment(clock.0.monotonic_nanos()),
-        }
+        let nanos = match self {
+            Self::System => boot_time::nanos(),
+            Self::Simulated(clock) => clock.0.monotonic_nanos(),
+        };
+        Moment(nanos.saturating_add(BEFORE_CLOCKS))
     }
 
     /// Reads the wall clock, in microseconds since the Unix epoch.
@@ -226,7 +231,7 @@ impl Alarm {
             return std::future::pending().await;
         }
         if let Some(timer) = &self.timer
-            && timer.ring(at.nanos()).await.is_ok()
+            && timer.ring(at.nanos().saturating_sub(BEFORE_CLOCKS)).await.is_ok()
         {
             return;
         }
