@@ -2,11 +2,13 @@
 
 use std::future::pending;
 use std::pin::pin;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::acquire::thread::{Caller, drive};
 use crate::process::Process;
 use crate::process::shutdown::PendingWork;
 use crate::sys::log_queue;
@@ -98,25 +100,47 @@ pub async fn shutdown_async() {
 
 /// Waits for the servers, and then for the program's subscriber. On a separate thread: the caller may be in a tokio
 /// context, which must not drive a runtime.
-fn wait(process: &Process) {
-    let done = async {
-        process.shutdown.done(pending()).await;
-        if process.background.started().is_some() {
-            drop(process.background.run(log_queue::passed_on()).await);
-        }
+fn wait(process: &Arc<Process>) {
+    let ending = Arc::clone(process);
+    let done = async move {
+        let done = pin!(async {
+            ending.shutdown.done(pending()).await;
+            if ending.background.started().is_some() {
+                drop(ending.background.run(log_queue::passed_on()).await);
+            }
+        });
+        ending.clock.timeout(LIMIT, done).await;
     };
-    let done = pin!(done);
-    let done = process.clock.timeout(LIMIT, done);
     thread::scope(|scope| {
         // Drives a runtime of the blocking API, because releases may be queued on its connections.
-        let idle = process.pool.take(&process.clock, &process.background, None, None);
-        let drive = || {
-            if let Some(idle) = idle {
-                process.pool.drive(&process.clock, idle, done);
-            }
-        };
-        if let Ok(driver) = thread::Builder::new().spawn_scoped(scope, drive) {
+        let wait = || drop(drive(&Caller { process, runtime: None, seats: None }, done));
+        if let Ok(driver) = thread::Builder::new().spawn_scoped(scope, wait) {
             drop(driver.join());
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter;
+
+    use harness::Server;
+
+    use super::*;
+    use crate::blocking::Redlock;
+
+    /// Each thread that waits for a loss drives one.
+    #[test]
+    fn it_waits_for_the_servers_while_threads_drive_all_runtimes() {
+        harness::alone!();
+        let server = Server::start();
+        let _guard = Redlock::new(server.url()).unwrap().lock("foo").acquire().unwrap();
+        let process = Process::current();
+        let take = || process.pool.take(&process.clock, &process.background, None, None);
+        let _driven: Vec<_> = iter::from_fn(take).collect();
+        server.freeze();
+        let begun = process.clock.now();
+        shutdown();
+        assert!(process.clock.now().since(begun) >= LIMIT);
+    }
 }
