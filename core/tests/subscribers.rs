@@ -1,6 +1,7 @@
 //! Locks, while the program's log subscriber blocks, panics or makes calls itself.
 #![allow(clippy::disallowed_methods, reason = "the end of a lock is waited for in real time")]
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
@@ -194,6 +195,25 @@ fn a_call_that_blocks_a_thread_of_the_library_is_refused() {
     assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     let (thread, kind) = answer.recv_timeout(LIMIT).unwrap();
     assert_eq!((thread.as_deref(), kind), (Some("redlock"), ErrorKind::InvalidArgument));
+}
+
+/// It may be the last thing of its thread, which has forgotten everything else.
+#[test]
+fn a_guard_is_dropped_at_the_end_of_its_thread() {
+    thread_local! {
+        static GUARD: RefCell<Option<blocking::Guard>> = const { RefCell::new(None) };
+    }
+    harness::alone!();
+    tracing_subscriber::fmt().with_writer(std::io::sink).init();
+    let redlock = blocking::Redlock::new("memory://hold-to-the-end").unwrap();
+    let holds = redlock.clone();
+    thread::spawn(move || {
+        assert!(GUARD.take().is_none());
+        GUARD.set(Some(holds.lock("foo").acquire().unwrap()));
+    })
+    .join()
+    .unwrap();
+    redlock.lock("foo").timeout(LIMIT).acquire().unwrap().release().unwrap();
 }
 
 #[test]

@@ -62,7 +62,8 @@ pub(crate) fn is_here() -> bool {
 
 /// Returns whether what this thread logs goes through a queue.
 pub(crate) fn is_queued() -> bool {
-    !NEVER_BLOCKS.load(Ordering::Relaxed) && QUEUE.with(|queue| queue.get().is_some())
+    // At the end of a thread it may be gone.
+    !NEVER_BLOCKS.load(Ordering::Relaxed) && QUEUE.try_with(|queue| queue.get().is_some()).unwrap_or(false)
 }
 
 /// Returns how many events of this process were dropped.
