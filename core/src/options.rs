@@ -135,9 +135,9 @@ impl Protocol {
         Ok(self == Self::Plain && auto_renew.unwrap_or(true))
     }
 
-    /// Returns a duration that only the plain protocol keeps.
-    fn kept(self, duration: Duration) -> Duration {
-        if self == Self::Plain { duration } else { Duration::ZERO }
+    /// Returns an option that only the plain protocol keeps.
+    fn kept(self, option: Option<Duration>) -> Option<Duration> {
+        option.filter(|_| self == Self::Plain)
     }
 
     fn check_nodes(self, nodes: usize) -> Result<(), Error> {
@@ -376,17 +376,17 @@ impl Options {
         let protocol = self.protocol.unwrap_or_default();
         protocol.check_nodes(nodes)?;
         let ttl = checked_ttl(self.ttl.unwrap_or(TTL_DEFAULT))?;
-        let at_least = protocol.kept(checked_at_least(self.at_least.unwrap_or_default())?);
+        let at_least = checked_at_least(protocol.kept(self.at_least).unwrap_or_default())?;
         Ok(Settings {
             ttl,
             timeout: self.timeout.flatten().map(checked_timeout),
             auto_renew: protocol.checked_auto_renew(self.auto_renew)?,
             max_hold: self.max_hold.map(|max_hold| checked_max_hold(max_hold, ttl)).transpose()?,
             at_least,
-            margin: protocol.kept(checked_margin(self.margin.unwrap_or_default(), ttl)?),
+            margin: checked_margin(protocol.kept(self.margin).unwrap_or_default(), ttl)?,
             node_timeout: checked_node_timeout(self.node_timeout, ttl)?,
             restart_delay: checked_restart_delay(self.restart_delay.unwrap_or(ttl))?,
-            fence_ttl: checked_fence_ttl(self.fence_ttl, ttl, at_least)?,
+            fence_ttl: checked_fence_ttl(protocol.kept(self.fence_ttl), ttl, at_least)?,
             label: checked_label(self.label.as_ref().unwrap_or(default_label))?,
             protocol,
         })
@@ -724,6 +724,9 @@ mod tests {
         assert!(refusal(&renewed, 1).contains("cannot be renewed"));
         let client = Options { auto_renew: Some(true), ..Options::default() };
         assert!(refusal(&setnx.clone().or(&client), 1).contains("cannot be renewed"));
+        let others = Options { margin: Some(ms(4000.0)), fence_ttl: Some(ms(5000.0)), ..Options::default() };
+        let short = Options { ttl: Some(ms(5000.0)), ..setnx.clone() }.or(&others);
+        assert!(short.check(&default_label(), 1).is_ok(), "what its client gives to others is not for it");
         let lock = Options { protocol: Some(Protocol::Plain), ..Options::default() }.or(&setnx);
         assert!(lock.check(&default_label(), 3).unwrap().auto_renew, "the lock overrides its client");
     }
