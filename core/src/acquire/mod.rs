@@ -279,6 +279,8 @@ impl Acquire {
         }
         // Releases it.
         drop(owner);
+        // It says that this process has the lock.
+        self.last = None;
         let too_late = || {
             let message =
                 "acquired too late and released: the nodes answered slower than the ttl allows; use a longer ttl";

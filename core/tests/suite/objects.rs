@@ -117,6 +117,19 @@ fn what_a_drain_takes_too_late_is_waited_for_again() {
     assert_eq!(queue.drain_and_take(), [Completion::Result(id)]);
     assert_eq!(queue.take(id).unwrap_err().code(), "unavailable");
     assert_eq!(code(lock.check()), "not_held");
+
+    // The one in front had it, and whoever asks that queue would hear of this.
+    let holder = object(&redlock, "foo");
+    acquire(&holder).unwrap();
+    let before = server.scripts_asked();
+    let id = queue.acquire(&lock, Some(Some(ttl))).unwrap();
+    eventually("it was denied in the call and in the background", || server.scripts_asked() >= before + 2);
+    release(&holder).unwrap();
+    while woken.try_recv().is_ok() {}
+    thread::sleep(ttl);
+    eventually("its time is over", || queue.drain_and_take() == [Completion::Result(id)]);
+    let error = queue.take(id).unwrap_err();
+    assert!(error.code() == "timeout" && !error.is_held_by_this_process(), "{error}");
 }
 
 /// Runs `test` of this file in a process of its own, with the node at `url`.
