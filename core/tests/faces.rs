@@ -82,6 +82,18 @@ fn async_without_any_runtime() {
     assert_eq!(block_on(guard.lost()).reason(), Some(LostReason::Expired));
 }
 
+/// Without a runtime, the background goes on with a call that is dropped.
+#[test]
+fn a_listing_whose_call_is_dropped_misses_nothing() {
+    let redlock = Redlock::new("memory://listing").unwrap();
+    let _guards: Vec<_> = ["a", "b"].map(|name| block_on(redlock.lock(name).acquire()).unwrap()).into();
+    let mut held = redlock.list_locks("*");
+    assert!(pin!(held.next()).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let mut names = Vec::from_iter(std::iter::from_fn(|| block_on(held.next()).unwrap().map(|view| view.name)));
+    names.sort();
+    assert_eq!(names, ["a", "b"]);
+}
+
 fn blocking_cycle(redlock: &blocking::Redlock) {
     let guard = redlock.lock("foo").acquire().unwrap();
     assert!(redlock.lock("foo").try_acquire().unwrap().is_none());

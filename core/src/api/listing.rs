@@ -140,18 +140,26 @@ impl Listing {
         if self.pid != Pid::now() {
             return Err(Error::invalid("this listing was made before the fork; make another one in the child"));
         }
-        let listing = Arc::clone(self);
-        self.client.somewhere(async move { listing.page_here().await }).await
+        loop {
+            let listing = Arc::clone(self);
+            let is_over = self.client.somewhere(async move { listing.look_here().await }).await?;
+            // The background goes on with what a caller that is dropped has asked for, so the page is not its result.
+            let page = self.walk.lock().await.as_mut().map(|walk| mem::take(&mut walk.page)).unwrap_or_default();
+            if is_over || !page.is_empty() {
+                return Ok(page);
+            }
+        }
     }
 
-    async fn page_here(&self) -> Result<Vec<LockView>, Error> {
+    /// Finds the next locks. Returns whether there are none.
+    async fn look_here(&self) -> Result<bool, Error> {
         let mut walk = self.walk.lock().await;
         let walk = match &mut *walk {
             Some(walk) => walk,
             new => new.insert(Walk::begin(&self.client, &self.pattern, (USUAL_RATE, false), Arc::default()).await?),
         };
-        let page = walk.page().await?;
-        if page.is_empty() { walk.incomplete().map_or(Ok(page), Err) } else { Ok(page) }
+        walk.look().await?;
+        if walk.page.is_empty() { walk.incomplete().map_or(Ok(true), Err) } else { Ok(false) }
     }
 }
 
@@ -229,6 +237,11 @@ impl Walk {
     ///
     /// As [`Redlock::inspect`]. A server that cannot be walked through is not an error here.
     pub async fn page(&mut self) -> Result<Vec<LockView>, Error> {
+        self.look().await?;
+        Ok(mem::take(&mut self.page))
+    }
+
+    async fn look(&mut self) -> Result<(), Error> {
         while self.page.is_empty() {
             if !self.found.is_empty() {
                 self.inspect().await?;
@@ -238,7 +251,7 @@ impl Walk {
                 break;
             }
         }
-        Ok(mem::take(&mut self.page))
+        Ok(())
     }
 
     /// Takes one step through each server that is not at its end.
