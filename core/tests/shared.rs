@@ -1,14 +1,11 @@
-//! Shared locks on real servers: a writer is not starved, nor are readers, masses of them are in order, and what a node has
-//! forgotten comes back.
+//! Shared locks on real servers: masses of readers are in order, and what a node has forgotten comes back.
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::future::IntoFuture;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use harness::redis::{Value, from_redis_value};
-use harness::{LIMIT, Proxy, SLACK, Server, eventually};
+use harness::{LIMIT, Proxy, Server, eventually};
 use redlock::{Error, ErrorKind, Guard, Lock, LockState, Redlock};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -19,8 +16,6 @@ const WAITERS: &str = "redlock:waiters:{page}";
 const LONG: Duration = Duration::from_secs(60);
 /// Of locks whose end is waited for.
 const SHORT: Duration = Duration::from_secs(2);
-/// How late a change may be noticed that nothing has told of.
-const BACKSTOP: Duration = Duration::from_secs(2);
 
 /// A call on its way.
 type Call = JoinHandle<Result<Guard, Error>>;
@@ -43,19 +38,8 @@ fn lasting<Kind>(lock: Lock<Kind>, ttl: Duration) -> Lock<Kind> {
     lock.ttl(ttl).node_timeout(ttl / 2)
 }
 
-fn all(servers: &[Server], command: &[&str]) {
-    for server in servers {
-        server.command(command);
-    }
-}
-
-/// The number of nodes on which this is the answer.
-fn count(servers: &[Server], command: &[&str], answer: &Value) -> usize {
-    servers.iter().filter(|server| server.command(command) == *answer).count()
-}
-
 fn is_free(servers: &[Server]) -> bool {
-    count(servers, &["EXISTS", NAME], &Value::Int(0)) == servers.len()
+    servers.iter().all(|server| server.command(&["EXISTS", NAME]) == Value::Int(0))
 }
 
 /// How many owners the node has, the one that stands for the period not counted.
@@ -73,12 +57,6 @@ fn is_counted(servers: &[Server]) -> bool {
     servers.iter().filter(|server| server.get(WAITERS).is_some()).count() > servers.len() / 2
 }
 
-fn zero(counts: &[AtomicU32]) {
-    for count in counts {
-        count.store(0, Ordering::Relaxed);
-    }
-}
-
 fn begin<Kind>(lock: Lock<Kind>) -> Call {
     tokio::spawn(lock.into_future())
 }
@@ -86,28 +64,6 @@ fn begin<Kind>(lock: Lock<Kind>) -> Call {
 /// What `call` comes to.
 async fn end(call: Call) -> Result<Guard, Error> {
     tokio::time::timeout(LIMIT, call).await.expect("every call ends").unwrap()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn readers_that_are_held_off_for_long_join_anyway() {
-    for servers in [servers(1), servers(5)] {
-        const PATIENCE: Duration = Duration::from_secs(5);
-        let servers = &servers[..];
-        let [(_one, one), (_other, other)] = [client(servers), client(servers)];
-        let _first = one.lock(NAME).shared().await.unwrap();
-        other.lock("warm-up").await.unwrap().release().await.unwrap();
-        // Of somebody who never comes.
-        all(servers, &["SET", WAITERS, "1", "PX", "60000"]);
-        let error = other.lock(NAME).shared().timeout(Duration::from_millis(500)).await.unwrap_err();
-        assert!(error.to_string().contains(": shared, and a writer waits for it"), "{error}");
-        assert!(error.nodes().iter().any(|node| node.answer == "shared, and a writer waits for it"), "{error}");
-        let start = Instant::now();
-        let second = end(begin(other.lock(NAME).shared())).await.unwrap();
-        let waited = start.elapsed();
-        assert!(waited >= PATIENCE && waited < PATIENCE + BACKSTOP + SLACK, "{waited:?}");
-        second.release().await.unwrap();
-        assert!(other.lock(NAME).shared().try_acquire().await.unwrap().is_none(), "once, and not for ever");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,55 +93,6 @@ async fn a_thousand_readers_share_one_name() {
         drop(guards);
         end(writer).await.unwrap().release().await.unwrap();
         eventually("nothing is left", || is_free(servers));
-    }
-}
-
-/// 32 readers that come again at once would leave it no gap otherwise.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_writer_waits_for_three_reader_holds_at_most() {
-    for servers in [servers(1), servers(5)] {
-        const READERS: usize = 32;
-        const HOLD: Duration = Duration::from_millis(100);
-        const ROUNDS: usize = 10;
-        const PASSES: u32 = 2;
-        let servers = &servers[..];
-        let clients: Arc<Vec<_>> = Arc::new((0..READERS).map(|_| client(servers)).collect());
-        // How many holds have begun since the writer was counted, of the reader with the most.
-        let begun: Arc<Vec<AtomicU32>> = Arc::new((0..READERS).map(|_| AtomicU32::new(0)).collect());
-        let mut readers = JoinSet::new();
-        for number in 0..READERS {
-            let (clients, begun) = (Arc::clone(&clients), Arc::clone(&begun));
-            readers.spawn(async move {
-                loop {
-                    let guard = clients[number].1.lock(NAME).shared().await.unwrap();
-                    begun[number].fetch_add(1, Ordering::Relaxed);
-                    tokio::time::sleep(HOLD).await;
-                    guard.release().await.unwrap();
-                }
-            });
-        }
-        let (_proxies, writer) = client(servers);
-        writer.lock("warm-up").await.unwrap().release().await.unwrap();
-        let mut most = Vec::new();
-        // The hold under way when it came is the first of the three. Readers and writer race for what the last reader left,
-        // so a busy machine lets them pass once or twice more, or in some rounds. Without the intent they pass for ever.
-        while most.iter().filter(|holds| **holds <= 2 + PASSES).count() < 2 {
-            assert!(
-                most.len() < ROUNDS,
-                "one reader began so many holds while a writer waited, in each round: {most:?}"
-            );
-            zero(&begun);
-            eventually("every reader comes again", || begun.iter().all(|begun| begun.load(Ordering::Relaxed) >= 2));
-            // Those that waited for the writer before this one were counted too.
-            eventually("nobody is counted", || servers.iter().all(|server| server.get(WAITERS).is_none()));
-            let call = begin(writer.lock(NAME));
-            eventually("the writer is counted", || is_counted(servers) || call.is_finished());
-            zero(&begun);
-            let guard = end(call).await.unwrap();
-            most.push(begun.iter().map(|begun| begun.load(Ordering::Relaxed)).max().unwrap());
-            guard.release().await.unwrap();
-        }
-        readers.shutdown().await;
     }
 }
 
@@ -270,7 +177,7 @@ async fn a_writer_does_not_ask_for_each_reader_that_renews() {
         text.parse::<u64>().unwrap()
     };
     assert_eq!(of_writer(), 1);
-    let (before, start) = (servers[0].scripts_asked(), Instant::now());
+    let (start, before) = (Instant::now(), servers[0].scripts_asked());
     eventually("each was renewed", || start.elapsed() > SHORT * 3);
     let asked = servers[0].scripts_asked() - before;
     println!("{asked} scripts for {READERS} readers in {:?}", start.elapsed());

@@ -2,9 +2,12 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use redlock::testing::simulation::{Fate, Fault, Leg, Network, plant};
+
+use crate::dice::Dice;
 
 /// What every message takes.
 pub const DELAY: Duration = Duration::from_millis(1);
@@ -49,6 +52,12 @@ impl Network for Counting {
 pub fn bits(process: u8) -> impl Fn(&mut [u8]) + Send + Sync + 'static {
     let calls = AtomicU8::new(process * 100);
     move |bytes| bytes.fill(calls.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Bits as a seed gives them, for a story with many processes.
+pub fn chance(seed: u64) -> impl Fn(&mut [u8]) + Send + Sync + 'static {
+    let dice = Mutex::new(Dice::new(seed));
+    move |bytes| dice.lock().unwrap_or_else(PoisonError::into_inner).fill(bytes)
 }
 
 /// Whether `story` ends well.

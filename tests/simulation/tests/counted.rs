@@ -2,11 +2,10 @@
 
 use std::future::IntoFuture;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redlock::testing::simulation::{Pace, World};
-use redlock_simulation::calm::{Calm, in_virtual_time};
+use redlock_simulation::calm::{Calm, chance, in_virtual_time};
 use tokio::time::sleep;
 
 const WAITERS: u8 = 3;
@@ -17,15 +16,6 @@ const LONG: Duration = Duration::from_secs(60);
 /// Shorter than any time in which a count could lapse and begin anew.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Bits that never come twice, in whatever process.
-fn bits(process: u8) -> impl Fn(&mut [u8]) + Send + Sync + 'static {
-    let calls = AtomicU64::new(u64::from(process) << 32);
-    move |bytes| {
-        let call = calls.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        bytes.iter_mut().zip(call.into_iter().rev().cycle()).for_each(|(byte, bits)| *byte = bits);
-    }
-}
-
 #[test]
 fn the_count_of_the_waiters_neither_lapses_nor_begins_anew() {
     for nodes in [1, 5] {
@@ -33,11 +23,12 @@ fn the_count_of_the_waiters_neither_lapses_nor_begins_anew() {
         for ttl in [Duration::from_secs(1), Duration::from_secs(3_600)] {
             in_virtual_time(async {
                 let world = World::new(Arc::new(Calm), &vec![Pace::default(); nodes]);
-                let holder = world.process(0, Pace::default(), bits(0)).expect("a client");
+                let holder = world.process(0, Pace::default(), chance(0)).expect("a client");
                 let guard = holder.lock("job").ttl(ttl).acquire().await.expect("it is free");
                 let calls: Vec<_> = (1..=WAITERS)
                     .map(|process| {
-                        let waiter = world.process(process.into(), Pace::default(), bits(process)).expect("a client");
+                        let bits = chance(process.into());
+                        let waiter = world.process(process.into(), Pace::default(), bits).expect("a client");
                         tokio::spawn(waiter.lock("job").into_future())
                     })
                     .collect();

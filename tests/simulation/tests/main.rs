@@ -11,6 +11,7 @@ mod plants;
 mod polling;
 mod seeds;
 mod set_back;
+mod sharing;
 mod split_votes;
 mod unavailable;
 mod unusual;
