@@ -1,4 +1,4 @@
-//! Connecting to a node: how often it is tried, what is left out where a node takes offence, and from how far away.
+//! Connecting to a node: how often it is tried, and what is left out where a node takes offence.
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::collections::HashSet;
@@ -24,12 +24,6 @@ const NAME: &str = "foo";
 
 fn client(url: &str) -> Redlock {
     Redlock::builder().nodes(url).ttl(LONG).restart_delay(Duration::ZERO).build().unwrap()
-}
-
-/// A client of a server that is not near. One round trip has to take less than `node_timeout` on a busy machine too.
-fn far(url: &str) -> Redlock {
-    let builder = Redlock::builder().nodes(url).ttl(LONG).restart_delay(Duration::ZERO);
-    builder.node_timeout(Duration::from_secs(1)).build().unwrap()
 }
 
 /// How long the connections of clients other than this one have stood, in whole seconds.
@@ -244,54 +238,4 @@ async fn works(server: &Server, redlock: &Redlock, what: &str) {
     holder.release().await.unwrap_or_else(|error| panic!("{what}: {error}"));
     let guard = waiter.await.unwrap().unwrap_or_else(|error| panic!("{what}: {error}"));
     guard.release().await.unwrap_or_else(|error| panic!("{what}: {error}"));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_far_away_is_waited_for_without_asking() {
-    let server = Server::start();
-    let proxy = Proxy::to(&server);
-    proxy.delay(Duration::from_millis(170));
-    let redlock = far(&proxy.url());
-    // Its renewal is due soon, and takes a round trip.
-    let holder = redlock.lock(NAME).ttl(Duration::from_secs(4)).try_acquire().await.unwrap().unwrap();
-    let waiter = tokio::spawn(redlock.lock(NAME).into_future());
-    eventually("the server will tell the waiter", || server.counted("tracking_total_keys") > 0);
-    let left = || from_redis_value::<i64>(server.command(&["PTTL", NAME])).unwrap();
-    let before = left();
-    eventually("the lock is renewed", || left() > before);
-    assert!(holder.is_held());
-    holder.release().await.unwrap();
-    let guard = tokio::time::timeout(LIMIT, waiter).await.unwrap().unwrap().unwrap();
-    guard.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_far_away_may_have_forgotten_the_scripts() {
-    let server = Server::start();
-    let proxy = Proxy::to(&server);
-    let redlock = far(&proxy.url());
-    redlock.lock("other").await.unwrap().release().await.unwrap();
-    // Two round trips take longer than node_timeout.
-    proxy.delay(Duration::from_millis(350));
-    server.command(&["SCRIPT", "FLUSH"]);
-    let guard = redlock.lock(NAME).try_acquire().await.unwrap().unwrap();
-    server.command(&["SCRIPT", "FLUSH"]);
-    guard.extend().await.unwrap();
-    server.command(&["SCRIPT", "FLUSH"]);
-    guard.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_far_away_may_have_hung_up() {
-    let server = Server::start();
-    let proxy = Proxy::to(&server);
-    let redlock = far(&proxy.url());
-    let guard = redlock.lock(NAME).ttl(LONG).try_acquire().await.unwrap().unwrap();
-    let hang_up = || drop(server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]));
-    // Another connection and an answer take longer than node_timeout.
-    proxy.delay(Duration::from_millis(350));
-    hang_up();
-    guard.extend().await.unwrap();
-    hang_up();
-    guard.release().await.unwrap();
 }

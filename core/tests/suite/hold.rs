@@ -10,8 +10,6 @@ use redlock::bindings::operator::attach_again;
 use redlock::testing::MemoryServer;
 use redlock::{Error, ErrorKind, Guard, LostReason, Point, PointValue, Redlock, blocking};
 
-const TTL: Duration = Duration::from_secs(1);
-
 fn client(servers: &[Server]) -> Redlock {
     Redlock::new(servers.iter().map(Server::url).collect::<Vec<_>>()).unwrap()
 }
@@ -169,22 +167,6 @@ fn a_release_that_is_sent_again_and_finds_nothing_is_done() {
     for nodes in [1, 3] {
         released_twice(Fate::Executed, nodes).unwrap();
     }
-}
-
-#[test]
-fn a_release_waits_longer_for_a_busy_server_than_other_requests() {
-    let servers = cluster(1);
-    let proxy = Proxy::to(&servers[0]);
-    let redlock = Redlock::builder().nodes(proxy.url()).ttl(2 * TTL).auto_renew(false);
-    let redlock = redlock.node_timeout(Duration::from_millis(20)).build().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        redlock.lock("foo").await.unwrap().release().await.unwrap();
-        let guard = redlock.lock("foo").await.unwrap();
-        // More than the node_timeout, and less than the 250 ms of a release.
-        proxy.delay_replies(Duration::from_millis(120));
-        guard.release().await.unwrap();
-    });
 }
 
 /// A node that has given the lock's key another token refuses the next question, and then the attachment is given up.

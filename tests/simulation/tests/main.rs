@@ -1,5 +1,6 @@
 //! Seeds, stories and planted faults. One program, because the engine is compiled into each.
 
+mod away;
 mod barred;
 mod bites;
 mod counted;
