@@ -1,5 +1,5 @@
-//! A server that refuses connections is tried twenty times a second at most, however many names wait, and is found
-//! soon after it is back.
+//! A server that refuses connections is tried twenty times a second at most, however many names wait, and is found when
+//! it is back.
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use harness::{Proxy, SLACK, Server, eventually};
+use harness::{LIMIT, Proxy, Server, eventually};
 use redlock::Redlock;
 use tokio::task::JoinSet;
 
@@ -17,9 +17,6 @@ const MOST_PER_SECOND: u64 = 20;
 
 /// How long connects are counted.
 const SPAN: Duration = Duration::from_millis(1500);
-
-/// How long a server that is back may go unnoticed.
-const NOTICED: Duration = Duration::from_secs(1);
 
 /// How often a connect failed, by the node's address, as the library logs it.
 fn failed(node: &str) -> u64 {
@@ -58,25 +55,21 @@ async fn refuses(names: usize) {
     let node = proxy.url().trim_end_matches('/').to_owned();
     let tries = || failed(&node);
     tries();
-    let redlock = Redlock::builder().nodes(proxy.url()).restart_delay(Duration::ZERO).build().unwrap();
+    let builder = Redlock::builder().nodes(proxy.url()).restart_delay(Duration::ZERO);
+    let redlock = builder.timeout(LIMIT).build().unwrap();
+    // Before all of them, and until after the count: a busy machine, which counts late, only makes it longer.
+    let start = Instant::now();
     let mut calls = JoinSet::new();
     for number in 0..names {
         calls.spawn(redlock.lock(format!("job:{number}")).into_future());
     }
-    eventually("it is tried", || tries() > 0);
-    let (before, start) = (tries(), Instant::now());
-    eventually("the span is over", || start.elapsed() >= SPAN);
-    let (count, time) = (tries() - before, start.elapsed());
-    // One more for each set of connections that had begun before.
+    eventually("it is tried again, and the span is over", || tries() > 1 && start.elapsed() >= SPAN);
+    let (count, time) = (tries(), start.elapsed());
+    // The first ones of each set of connections begin together.
     let most = MOST_PER_SECOND * u64::try_from(time.as_millis()).unwrap() / 1000 + 4;
     assert!(count <= most, "{names} names: {count} connects in {time:?}");
-    assert!(count >= 1, "{names} names: it is tried again");
     proxy.refuse(false);
-    let noticed = Instant::now();
-    let first = calls.join_next().await.unwrap().unwrap().unwrap();
-    assert!(noticed.elapsed() <= NOTICED + SLACK, "{names} names: noticed after {:?}", noticed.elapsed());
-    drop(first);
-    while let Some(call) = calls.join_next().await {
+    while let Some(call) = tokio::time::timeout(LIMIT, calls.join_next()).await.expect("it is noticed") {
         drop(call.unwrap().unwrap());
     }
 }

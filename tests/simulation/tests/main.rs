@@ -4,6 +4,7 @@ mod away;
 mod barred;
 mod bites;
 mod counted;
+mod crowd;
 mod failovers;
 mod handover;
 mod held;
