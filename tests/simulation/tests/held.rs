@@ -302,6 +302,37 @@ fn a_release_over_a_connection_that_ended_keeps_its_limit() {
     });
 }
 
+/// At most 256 are on their way at a time, so all of them together take longer than a node may take for an answer.
+#[test]
+fn a_healthy_node_that_is_owed_much_is_not_taken_for_silent() {
+    const MANY: usize = 600;
+    in_virtual_time(async {
+        let stage = Stage::new(1);
+        let (caller, story) = (stage.program.runtime(), stage.clone());
+        let guards = on(&caller, async move {
+            let mut guards = Vec::with_capacity(MANY);
+            for number in 0..MANY {
+                let lock = story.client.lock(format!("job:{number}")).ttl(6 * LONG).auto_renew(false);
+                guards.push(lock.acquire().await.expect("it is free"));
+            }
+            guards
+        });
+        let guards = guards.await;
+        // The background releases them, over the one connection that it makes.
+        caller.end();
+        stage.network.late.store(usize::MAX, Ordering::Relaxed);
+        let (began, connects) = (stage.world.now(), stage.network.connects());
+        drop(guards);
+        let is_kept = |(key, _): &(String, String)| key.starts_with("job:");
+        while stage.world.nodes()[0].keys().iter().any(is_kept) {
+            stage.world.sleep(STEP).await;
+        }
+        assert!(stage.world.now() > began + NODE_TIMEOUT);
+        stage.world.sleep(LONG).await;
+        assert_eq!(stage.network.connects(), connects + 1, "none was given up");
+    });
+}
+
 /// A network that one process cannot connect over for a while.
 #[derive(Default)]
 struct Cut(AtomicBool);
