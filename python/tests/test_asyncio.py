@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from server import LIMIT, SLACK, Server
+from support.clock import until
 
 import redlock
 from redlock import asyncio as aio
@@ -36,7 +37,11 @@ async def test_a_blocking_acquire_that_waits_in_a_loop_warns(
     client: redlock.Redlock, server: Server, name: str
 ) -> None:
     election = client.election(name)
-    threading.Timer(2.0, election.stop).start()
+
+    def stop() -> None:
+        until(lambda: len(warned) > 0, "it waits")
+        election.stop()
+
     with client.lock(name):
         lock = client.lock(name)
         waits: list[Callable[[], object]] = [
@@ -44,7 +49,7 @@ async def test_a_blocking_acquire_that_waits_in_a_loop_warns(
             lambda: client.lock(name, timeout=0.2).__enter__(),
             client.lock(name, timeout=0.2)(lambda: None),
             client.locked(lambda: name, timeout=0.2)(lambda: None),
-            lambda: election.run(lambda _: None),
+            lambda: (threading.Thread(target=stop).start(), election.run(lambda _: None)),
         ]
         for wait in waits:
             with (

@@ -235,10 +235,8 @@ async def test_it_cannot_use_its_own_client(server: Server, url: str, name: str,
         return service.login()
 
     own.append(face.Redlock(url, credentials=provider, timeout=0))
-    began = time.monotonic()
     with pytest.raises(redlock.LockUnavailable) as failed:
         await _use(own[0], name)
-    assert time.monotonic() - began < SLACK
     cause = failed.value.__cause__
     assert isinstance(cause, redlock.LockInvalidArgument)
     assert str(cause) == "a credentials provider cannot use a lock of its own client; use another client"

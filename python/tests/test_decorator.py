@@ -448,10 +448,12 @@ def test_what_wraps_a_method_comes_above_the_decorator(client: redlock.Redlock, 
 
 
 async def test_decorators_of_coroutine_functions(aclient: aio.Redlock, server: Server, name: str) -> None:
+    skipped = asyncio.Event()
+
     @aclient.locked(name + ":{user}", skip_if_held=True, pass_lock=True)
     async def pay(lock: aio.Lock, user: str) -> str:
         assert lock.held
-        await asyncio.sleep(0.05)
+        await skipped.wait()
         return user
 
     class Account:
@@ -459,8 +461,11 @@ async def test_decorators_of_coroutine_functions(aclient: aio.Redlock, server: S
         async def close(self, lock: aio.Lock, amount: int) -> tuple[int, bool]:
             return amount, lock.held
 
-    paid = await asyncio.gather(pay("ada"), pay("ada"), pay("bob"))
-    assert sorted(paid, key=str) == [redlock.SKIPPED, "ada", "bob"]
+    calls = [asyncio.create_task(pay(user)) for user in ("ada", "ada", "bob")]
+    done, _ = await asyncio.wait(calls, timeout=LIMIT, return_when=asyncio.FIRST_COMPLETED)
+    assert [call.result() for call in done] == [redlock.SKIPPED]
+    skipped.set()
+    assert sorted(await asyncio.gather(*calls), key=str) == [redlock.SKIPPED, "ada", "bob"]
     assert await Account().close(1) == (1, True)
     assert inspect.iscoroutinefunction(pay)
     assert not server.has(name)
