@@ -35,7 +35,7 @@ test("a worker that ends after a lock was taken, and before its caller continues
   const code = `
     const { Redlock } = require("redlock-rs");
     const { parentPort, workerData } = require("node:worker_threads");
-    const redlock = new Redlock(workerData, { ttl: 600_000 });
+    const redlock = new Redlock(workerData.url, { ttl: 600_000 });
     const first = redlock.lock("first", { ttl: 300, autoRenew: false });
     const lock = redlock.lock("between");
     first.acquire().then(() => {
@@ -45,16 +45,22 @@ test("a worker that ends after a lock was taken, and before its caller continues
         for (;;);
       });
       lock.acquire().then(() => parentPort.postMessage("continued"));
+      // Until the server has granted it.
+      Atomics.wait(workerData.granted, 0, 0);
       while (first.held);
       // Both are in one batch.
       for (const end = performance.now() + 50; performance.now() < end; );
     });
   `;
-  const worker = new Worker(code, { eval: true, workerData: server.url });
+  const granted = new Int32Array(new SharedArrayBuffer(4));
+  const worker = new Worker(code, { eval: true, workerData: { url: server.url, granted } });
   const messages = [];
   worker.on("message", (message) => messages.push(message));
-  await once(worker, "message");
-  assert.equal(await server.ask("EXISTS", "between"), 1);
+  const heard = once(worker, "message");
+  await until(async () => (await server.ask("EXISTS", "between")) === 1);
+  Atomics.store(granted, 0, 1);
+  Atomics.notify(granted, 0);
+  await heard;
   assert.equal(await worker.terminate(), 1);
   assert.deepEqual(messages, [true], "it was taken, and nobody continued");
   await until(async () => (await server.ask("EXISTS", "between")) === 0);
