@@ -226,7 +226,7 @@ def test_a_command_is_looked_up_on_the_path_of_the_command(redlock: Redlock, nam
 
 def test_the_status_of_a_release_that_fails(redlock: Redlock, own_node: Server, name: str) -> None:
     """The command has done its work: its status stays, and what could not be released is said."""
-    running = redlock.at(own_node).hold("-t", "2s", name, work=["--status", "3"])
+    running = redlock.at(own_node).hold("-t", "20s", name, work=["--status", "3"])
     own_node.kill()
     redlock.end_work()
     began = time.monotonic()

@@ -265,7 +265,7 @@ def test_the_keeper_ignores_what_the_command_gets(redlock: Redlock, name: str) -
 
 def test_a_signal_while_it_releases(redlock: Redlock, own_node: Server, name: str) -> None:
     """The command has ended, with a status that stays."""
-    running = redlock.at(own_node).hold("-t", "2s", name, work=["--status", "3"])
+    running = redlock.at(own_node).hold("-t", "20s", name, work=["--status", "3"])
     (began,) = redlock.diary.of("begin")
     own_node.freeze()
     redlock.end_work()
