@@ -63,6 +63,7 @@ test("using goes on with the hold of a lock that was attached", async () => {
   const text = await (await redlock.lock(name).acquire()).detach(20_000);
   const attached = await redlock.attach(text);
   const { fence } = attached;
+  await assert.rejects(attached.acquire(), LockAlreadyHeld);
   assert.equal(await attached.using((_, given) => given.fence), fence);
   assert.ok(!attached.held);
   await attached.acquire();

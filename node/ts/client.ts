@@ -195,6 +195,17 @@ function viewOf({ since, nodes, ...view }: NativeView): LockView {
 
 export const dispose: typeof Symbol.dispose = Symbol.dispose ?? Symbol.for("Symbol.dispose");
 
+/** Returns `REDLOCK_URLS` as a worker thread or a test in Jest has set it: in a copy that native code does not see. */
+function environment(): string | undefined {
+  try {
+    const { REDLOCK_URLS } = process.env;
+    return REDLOCK_URLS;
+  } catch {
+    // Deno wants a permission for that. Native code needs none.
+    return undefined;
+  }
+}
+
 /** As that of a lock. */
 const UNCLONEABLE = Symbol("a client cannot be copied; make another with its addresses where it is needed");
 
@@ -237,9 +248,7 @@ export class Redlock {
       : { urls: checked as string[] | undefined, defaults: undefined };
     const given = defaults === undefined ? own : { ...defaults, ...own };
     this.#provider = given?.credentials ? Provider.of(given.credentials) : undefined;
-    // That of a worker thread, or of a test in Jest, is a copy, which native code does not see.
-    const { REDLOCK_URLS: environment } = process.env;
-    this.#client = unwrap(Client.open(urls ?? environment, clientValues(given), this.#provider?.native));
+    this.#client = unwrap(Client.open(urls ?? environment(), clientValues(given), this.#provider?.native));
     this.#templates = new Templates(this.#client, given?.keyPrefix ?? "");
   }
 
