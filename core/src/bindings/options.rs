@@ -82,7 +82,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ),
     (
         "blockingtimeout acquiretimeout acquireattemptslimit contextmanagertimeout waittime retryattempts retrycount \
-         retrytimes maxretries tries",
+         retrytimes retries maxretries tries",
         "use {timeout}: how long acquire may wait, 0 for one try",
     ),
     (
@@ -140,6 +140,7 @@ const FOREIGN: &[(&str, &str)] = &[
         "remove it: redlock opens and keeps its own connections",
     ),
     ("blocking contextmanagerblocking", "give it to acquire, or use {timeout} 0 for one try"),
+    ("signal abortsignal", "give it to the call that it may end, such as acquire"),
 ];
 
 /// Returns the error for an option that does not exist. It has a hint for an option of another library, and for an
@@ -218,6 +219,8 @@ mod tests {
             ("automaticExtensionThreshold", "use auto_renew"),
             ("auto_release_time", "use ttl"),
             ("acquireAttemptsLimit", "use timeout"),
+            ("retries", "use timeout"),
+            ("signal", "give it to the call"),
             ("onLockLost", "use on_lost"),
             ("context_manager_timeout", "use timeout"),
             ("raise_on_release_error", "remove it"),
