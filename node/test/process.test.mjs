@@ -14,6 +14,7 @@ const run = (name, body, ...flags) => start([server], name, body, ...flags);
 for (const [what, end, code] of [
   ["an idle client lets the process end at once", "await lock.release();", 0],
   ["a held lock lets the process end at once, and is released", "lock.signal;", 0],
+  ["a client can be closed once the loop is empty", "process.on('beforeExit', () => redlock.close());", 0],
   ["process.exit releases", "process.exit(7);", 7],
   ["an uncaught exception releases", "setTimeout(() => { throw new Error('mine'); });", 1],
   ["an unhandled rejection of others releases", "Promise.reject(new Error('mine'));", 1],

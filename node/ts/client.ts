@@ -227,6 +227,7 @@ export class Redlock {
   readonly #client: Client;
   readonly #templates: Templates;
   #provider: Provider | undefined;
+  #closing: ReturnType<typeof outcome> | undefined;
 
   /**
    * @param nodes - 1 to 15 addresses: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS,
@@ -588,15 +589,16 @@ export class Redlock {
    * Closes the client and releases the locks that were acquired with it. Acquires that wait, and new ones, fail with
    * `closed`. Other clients live on. From the call on, none of its locks is held. The promise waits up to `limit`, in
    * milliseconds, for the nodes to answer; the background goes on with what they have not answered by then, and such a
-   * lock expires after its ttl at the latest.
+   * lock expires after its ttl at the latest. Another call waits for the first one.
    *
    * @throws {@link LockInvalidArgument}: a wrong limit or option.
    */
   async close(options?: { readonly limit?: number | undefined }): Promise<void> {
     const { limit = 500 } = checked(options, { limit: MILLISECONDS }, "{ limit: 500 }") ?? {};
-    const id = unwrap(close(queue(), this.#client, limit));
+    // Another round of the loop would be another `beforeExit`, whose listener may close it again.
+    this.#closing ??= outcome(unwrap(close(queue(), this.#client, limit)));
     this.#forget();
-    await outcome(id);
+    await this.#closing;
   }
 
   #forget(): void {
