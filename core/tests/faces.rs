@@ -89,7 +89,8 @@ fn a_listing_whose_call_is_dropped_misses_nothing() {
     let _guards: Vec<_> = ["a", "b"].map(|name| block_on(redlock.lock(name).acquire()).unwrap()).into();
     let mut held = redlock.list_locks("*");
     assert!(pin!(held.next()).poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    let mut names = Vec::from_iter(std::iter::from_fn(|| block_on(held.next()).unwrap().map(|view| view.name)));
+    let next = || block_on(held.next()).unwrap().map(|view| view.name);
+    let mut names: Vec<_> = std::iter::from_fn(next).collect();
     names.sort();
     assert_eq!(names, ["a", "b"]);
 }
