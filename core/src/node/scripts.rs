@@ -360,10 +360,14 @@ pub(super) fn reply(question: ScriptId, value: Value) -> Result<Reply, Failure> 
     }
 }
 
-/// Sorts a script's error. If this user may not do something inside a script, servers say ERR: only the text shows it.
+/// Sorts a script's error. For some, servers say ERR inside a script: only the text shows what they say outside.
 pub(super) fn refusal(code: &str, details: Option<&str>) -> Failure {
-    // Redis 7.2, Valkey and later; Redis 7.0 and before.
-    const RIGHTS: [&str; 2] = ["ACL failure in script", "The user executing the script can't"];
+    const INSIDE: [(&str, &str); 3] = [
+        // Redis 7.2, Valkey and later; Redis 7.0 and before.
+        ("ACL failure in script", "NOPERM"),
+        ("The user executing the script can't", "NOPERM"),
+        ("while the cluster is down", "CLUSTERDOWN"),
+    ];
     let whole = format!("{code} {}", details.unwrap_or_default());
     // Redis 6.2 says ERR, then the line of the script, and then its command's error.
     let said = whole.split_once("@user_script: ").and_then(|(_, inside)| inside.split_once(": "));
@@ -375,8 +379,8 @@ pub(super) fn refusal(code: &str, details: Option<&str>) -> Failure {
     if let Some(failure) = Failure::of_cluster(code, Some(details)) {
         return failure;
     }
-    let is_right = RIGHTS.iter().any(|text| details.starts_with(text));
-    of_error(if code == "ERR" && is_right { "NOPERM" } else { code }, Some(details))
+    let meant = INSIDE.iter().find(|(text, _)| code == "ERR" && details.contains(text));
+    of_error(meant.map_or(code, |(_, outside)| *outside), Some(details))
 }
 
 fn fence_of(number: i64) -> Result<u64, Failure> {
@@ -477,6 +481,11 @@ mod tests {
             ("NOPERM", "this user has no permissions to run the 'eval' command".into(), forbidden.clone()),
             ("ERR", "ACL failure in script: User w has no permissions".into(), forbidden.clone()),
             ("ERR", "The user executing the script can't run this command".into(), forbidden.clone()),
+            (
+                "ERR",
+                line("Script attempted to execute a write command while the cluster is down"),
+                refused("CLUSTERDOWN"),
+            ),
             ("ERR", line("The user executing the script can't run this command or subcommand"), forbidden),
         ];
         for (code, details, failure) in cases {

@@ -91,7 +91,7 @@ impl Failure {
         is_broken
             // A demoted master keeps its connections; the address may lead to its successor by now.
             // A server in protected mode closes it.
-            || matches!(self, Self::Refused(code) if matches!(&**code, "READONLY" | "DENIED"))
+            || matches!(self, Self::Refused(code) if matches!(&**code, "READONLY" | "MASTERDOWN" | "DENIED"))
     }
 
     /// Returns whether the node read and answered the request.
@@ -234,7 +234,7 @@ pub(crate) fn in_millis(time: Duration) -> Duration {
 fn advice(code: &str) -> &'static str {
     match code {
         "OOM" => " (out of memory: raise maxmemory)",
-        "READONLY" => " (a replica: list its master instead)",
+        "READONLY" | "MASTERDOWN" => " (a replica: list its master instead)",
         "LOADING" => " (still loading its data)",
         "BUSY" => " (a script is blocking the server)",
         "MISCONF" => " (it cannot save its data to disk)",

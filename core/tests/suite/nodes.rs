@@ -2,10 +2,11 @@
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::future::IntoFuture;
-use std::io;
+use std::os::unix::fs::symlink;
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use harness::{LIMIT, SLACK, Server, cluster, eventually};
 use redlock::{Error, ErrorKind, NodeState, Redlock, blocking};
@@ -206,6 +207,22 @@ fn a_promoted_replica_of_a_minority_counts_again() {
     client.heals("the promoted node counts");
     servers[1].thaw();
     client.heals_wholly(3, "all three are back");
+}
+
+/// Else a server that cannot reach its master keeps the clients that its successor waits for.
+#[test]
+fn a_demoted_master_is_left_for_its_successor() {
+    for serves_stale_data in ["yes", "no"] {
+        let demoted = Server::builder().args(["--replica-serve-stale-data", serves_stale_data]).start();
+        let (successor, way) = (Server::start(), demoted.dir().join("way.sock"));
+        symlink(demoted.socket(), &way).unwrap();
+        let client = Client::new(&[format!("unix://{}", way.display())], Duration::ZERO);
+        client.cycle();
+        let _end = read_only(&demoted);
+        fs::remove_file(&way).unwrap();
+        symlink(successor.socket(), &way).unwrap();
+        client.heals("the successor is asked");
+    }
 }
 
 /// The connections of everybody but the one who asks.
