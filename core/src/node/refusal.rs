@@ -1,6 +1,6 @@
 //! What an error means: of a server, by its code and text, or of a stream. Pure.
 
-use std::io::{self, ErrorKind};
+use std::io;
 
 use redis::Value;
 
@@ -139,16 +139,9 @@ pub(super) fn is_unknown_to_scripts(code: &str, details: Option<&str>) -> bool {
     is_unknown(code, details) || details.is_some_and(|details| details.contains("Unknown Redis command"))
 }
 
-/// Sorts an error of a stream.
+/// Sorts an error of a stream: without a word of TLS, it has ended, however the system says so.
 pub(super) fn io_failure(error: &io::Error) -> Failure {
-    match error.kind() {
-        ErrorKind::BrokenPipe
-        | ErrorKind::ConnectionAborted
-        | ErrorKind::ConnectionReset
-        | ErrorKind::NotConnected
-        | ErrorKind::UnexpectedEof => Failure::Closed,
-        kind => tls::failure(error).unwrap_or_else(|| Failure::Unreachable(kind.to_string().into())),
-    }
+    tls::failure(error).unwrap_or(Failure::Closed)
 }
 
 #[cfg(test)]

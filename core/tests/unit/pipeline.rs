@@ -302,7 +302,7 @@ fn the_end_fails_what_is_not_answered_and_all_that_follows() {
     for (end, failure) in [
         (End::HangUp, Failure::Closed),
         (End::Error(io::ErrorKind::ConnectionReset), Failure::Closed),
-        (End::Error(io::ErrorKind::TimedOut), Failure::Unreachable("timed out".into())),
+        (End::Error(io::ErrorKind::TimedOut), Failure::Closed),
     ] {
         let mut line = Stepwise::new(false);
         let shared = Arc::clone(&line.shared);
@@ -424,7 +424,7 @@ fn what_a_reading_task_finds_wrong_ends_the_connection() {
     for (said, end, failure) in [
         ("", Some(End::HangUp), Failure::Closed),
         ("?\r\n", None, Failure::UnexpectedReply),
-        ("", Some(End::Error(io::ErrorKind::TimedOut)), Failure::Unreachable("timed out".into())),
+        ("", Some(End::Error(io::ErrorKind::TimedOut)), Failure::Closed),
     ] {
         let mut line = Stepwise::new(false);
         let shared = Arc::clone(&line.shared);
