@@ -71,7 +71,7 @@ impl Health {
     /// Records an answer of `node`. Returns whether it was unresponsive.
     pub(crate) fn record_reply(&self, node: usize, now: Moment) -> bool {
         self.endpoints[node].last_answer.set(now);
-        let bit = 1 << node;
+        let bit = bit(node);
         let was_unresponsive = self.unresponsive.load(Ordering::Relaxed) & bit != 0;
         if was_unresponsive {
             self.unresponsive.fetch_and(!bit, Ordering::Relaxed);
@@ -97,7 +97,7 @@ impl Health {
     /// Records that `node` did not answer a connect. Returns whether it was responsive before.
     pub(crate) fn record_silent_connect(&self, node: usize) -> bool {
         self.record_miss(node);
-        let bit = 1 << node;
+        let bit = bit(node);
         self.unresponsive.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 
@@ -216,6 +216,11 @@ impl Verdict {
     }
 }
 
+/// Returns the bit of a node in a mask. Only a set of all servers of a cluster has nodes without one: those do not vote.
+fn bit(node: usize) -> u16 {
+    u32::try_from(node).map_or(0, |node| 1_u16.unbounded_shl(node))
+}
+
 /// Returns why `node` has no vote, regardless of time.
 fn standing(facts: &[Facts], node: usize) -> Option<Failure> {
     let identity = facts[node].identity.as_ref()?;
@@ -299,6 +304,16 @@ mod tests {
         assert_eq!(three.distinct(), 2);
         drop(health(&endpoints, &["redis://b"]).record_info(0, &run("2", Role::Replica), NOW));
         assert_eq!(three.why_not_counted(1, DELAY, NOW), Some(Failure::Replica));
+    }
+
+    /// A listing and a diagnosis have all of them in one set, in which none has a vote.
+    #[test]
+    fn a_cluster_may_have_more_servers_than_a_set_has_votes() {
+        let urls: Vec<_> = (0..40).map(|number| format!("redis://h{number}")).collect();
+        let all = health(&Endpoints::default(), &urls.iter().map(String::as_str).collect::<Vec<_>>());
+        (16..40).for_each(|node| all.record_timeout(node));
+        assert_eq!(all.unresponsive(), NodeMask::NONE, "others are not to blame");
+        assert!(!all.record_reply(39, NOW));
     }
 
     #[test]
