@@ -205,12 +205,14 @@ async fn connect_unix(path: &Path) -> Result<Socket, Failure> {
 
 /// Words the errors of all addresses. A single address stands in the message already.
 fn unreachable(addresses: &[SocketAddr], errors: &[io::Error]) -> String {
-    let Some(last) = errors.last() else { return "the host's name does not have an address".to_owned() };
-    if addresses.len() == 1 {
-        return reason(last);
-    }
+    let mut said: Vec<_> = errors.iter().map(reason).collect();
+    said.dedup();
     let tried: Vec<_> = addresses.iter().map(|address| address.ip().to_string()).collect();
-    format!("{} (tried {})", reason(last), tried.join(", "))
+    match (said.join(", "), tried.len()) {
+        (_, 0) => "the host's name does not have an address".to_owned(),
+        (said, 1) => said,
+        (said, _) => format!("{said} (tried {})", tried.join(", ")),
+    }
 }
 
 /// Words an error of the operating system, without what it is about.
@@ -219,6 +221,9 @@ fn reason(error: &io::Error) -> String {
         io::ErrorKind::NotFound => "no such socket".to_owned(),
         // Of a socket with a path.
         io::ErrorKind::WouldBlock => "too many wait there to be accepted; raise its tcp-backlog".to_owned(),
+        io::ErrorKind::InvalidInput if error.raw_os_error().is_none() => "its path is too long for a socket".to_owned(),
+        // There the system's own words say more.
+        kind if kind.to_string().starts_with("uncategorized") => error.to_string(),
         kind => kind.to_string(),
     };
     limits::exhausted(error).map_or_else(said, str::to_owned)
@@ -320,9 +325,26 @@ mod tests {
         drop(live);
         let refused = dialer.dial(&Clock::System, &Progress::default()).await.unwrap_err();
         assert_eq!(refused.to_string(), "cannot be reached: connection refused (tried 127.0.0.2, 127.0.0.1)");
+        // As of a family of addresses that this machine does not have.
+        *addresses.lock() = vec![first, Ipv4Addr::new(224, 0, 0, 1).into()];
+        let refused = dialer.dial(&Clock::System, &Progress::default()).await.unwrap_err();
+        let said = "connection refused, network unreachable (tried 127.0.0.2, 224.0.0.1)";
+        assert_eq!(refused.to_string(), format!("cannot be reached: {said}"));
         addresses.lock().clear();
         let refused = dialer.dial(&Clock::System, &Progress::default()).await.unwrap_err();
         assert_eq!(refused.to_string(), "cannot be reached: the host's name does not have an address");
+    }
+
+    #[tokio::test]
+    async fn a_path_that_leads_to_no_server_is_explained() {
+        let dir = tempfile::tempdir().unwrap();
+        let [none, datagrams, long] = ["none", "datagrams", &"x".repeat(200)].map(|name| dir.path().join(name));
+        let _socket = std::os::unix::net::UnixDatagram::bind(&datagrams).unwrap();
+        for (path, said) in [(none, "no such socket"), (datagrams, "wrong type"), (long, "too long")] {
+            let dialer = Dialer::new(Target::Unix { path }, None, KEEPALIVE);
+            let refused = dialer.dial(&Clock::System, &Progress::default()).await.unwrap_err().to_string();
+            assert!(refused.contains(said), "{refused}");
+        }
     }
 
     #[tokio::test]
