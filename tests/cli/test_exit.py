@@ -139,6 +139,8 @@ USAGES = {
     "a reserved name": "run redlock:fence:NAME -- true",
     "no address": "run --node nonsense NAME -- true",
     "no such file": "run --password-file /no/such/file NAME -- true",
+    "nor in an address": "run --node redis://localhost?password_file=/no/such/file NAME -- true",
+    "nor of a sentinel": "status --node redis+sentinel://localhost/m?sentinel_password_file=/no/such/file NAME",
     "no name to look at": "status",
     "no name to wait for": "wait",
     "no name to release": "release --force",

@@ -4,10 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{NonEmptyStringValueParser, PathBufValueParser, TypedValueParser};
+use clap::builder::NonEmptyStringValueParser;
+use redlock::bindings::operator::password_files;
 use redlock::{AnswerKind, Builder, Error, ErrorKind, Fixed, Level, Lock, Redlock};
 
 use crate::duration;
@@ -40,7 +41,7 @@ pub(crate) struct Args {
     key_prefix: Option<String>,
 
     /// File with the password, for nodes whose address has none
-    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(existing))]
+    #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
 
     /// File with the certificates of the only authorities to trust, or of servers [default: those of the system]
@@ -105,6 +106,7 @@ impl Args {
         builder = with(builder, self.keepalive, Builder::keepalive);
         builder = with(builder, self.node_timeout, Builder::node_timeout);
         let redlock = builder.build()?;
+        password_files(&redlock).try_for_each(check_password)?;
         match redlock.shown_addresses().iter().find(|address| address.starts_with(MEMORY)) {
             None => Ok(redlock),
             Some(address) => Err(Failure::usage(format!(
@@ -116,12 +118,13 @@ impl Args {
 
 /// Refuses a file that is not there: the library would wait for it, because it may change while a program runs. Each of its
 /// connections reads the file, so a pipe would leave the second one without a password.
-fn existing(file: PathBuf) -> Result<PathBuf, String> {
-    match file.metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err("the file does not exist".to_owned()),
-        Ok(found) if found.file_type().is_fifo() => Err("a pipe can be read only once; name a file".to_owned()),
-        _ => Ok(file),
-    }
+fn check_password(file: &Path) -> Result<(), Failure> {
+    let wrong = match file.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "the file does not exist",
+        Ok(found) if found.file_type().is_fifo() => "a pipe can be read only once; name a file",
+        _ => return Ok(()),
+    };
+    Err(Failure::usage(format!("the password at {}: {wrong}", file.display())))
 }
 
 /// Returns the lock on these names.

@@ -29,7 +29,7 @@ const AT_ONCE: usize = 256;
 /// The state that a client and its locks share.
 #[derive(Debug)]
 pub(crate) struct Session {
-    addresses: Addresses,
+    pub(crate) addresses: Addresses,
     origin: Origin,
     options: Options,
     closed: AtomicBool,

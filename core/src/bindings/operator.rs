@@ -1,5 +1,6 @@
 //! What the program `redlock` does that is not in the public API.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::api::client::Redlock;
@@ -13,6 +14,12 @@ use crate::error::{Error, NodeAnswer};
 use crate::options::Options;
 pub use crate::protocol::shape::PERMITS_MOST;
 pub use crate::sys::future::join_all;
+
+/// Returns the files with the passwords for a client's nodes and their sentinels.
+pub fn password_files(redlock: &Redlock) -> impl Iterator<Item = &Path> {
+    let files = redlock.session().addresses.iter().flat_map(|node| [&node.password_file, &node.sentinel_password_file]);
+    files.flatten().map(|file| &**file)
+}
 
 /// Waits until an acquire of this lock would not have to wait; see [`Redlock::wait_free`], which takes only names.
 ///
