@@ -171,6 +171,11 @@ mod tests {
             ("ERR", None, "refused with ERR"),
             ("S3CR3T", Some("syntax error"), "refused with ERR"),
             ("OOM", Some("command not allowed"), "refused with OOM (out of memory: raise maxmemory)"),
+            (
+                "CROSSSLOT",
+                Some("Keys in request don't hash to the same slot"),
+                "refused with CROSSSLOT (it keeps these names apart: give them the same hash tag)",
+            ),
         ] {
             assert_eq!(of_error(code, details).to_string(), said, "{code} {details:?}");
         }

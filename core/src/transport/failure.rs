@@ -246,6 +246,7 @@ fn advice(code: &str) -> &'static str {
         "FENCE" => " (its fence key is not a number below 2^53; delete that key)",
         "TESTDOWN" => " (a test has made this server unavailable)",
         "MOVED" => " (a server of a Redis Cluster: write the address as redis+cluster://)",
+        "CROSSSLOT" => " (it keeps these names apart: give them the same hash tag)",
         "CLUSTERDOWN" => " (the cluster has slots without a primary, or this server sees too few others)",
         _ => "",
     }
