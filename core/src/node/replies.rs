@@ -4,8 +4,9 @@ use std::mem;
 
 use redis::{Value, parse_redis_value};
 
-/// The most bytes of one reply. INFO has about 10 KB, and CLUSTER NODES 200 bytes for each server of the cluster.
-const LONGEST: usize = 1 << 20;
+/// The most bytes of one reply. INFO has about 10 KB, CLUSTER NODES 200 bytes for each server of the cluster, and CLUSTER
+/// SLOTS 200 for each server of each range of slots, of which there may be thousands.
+const LONGEST: usize = 1 << 24;
 
 /// The replies on one connection.
 #[derive(Default)]
@@ -51,7 +52,9 @@ impl Replies {
         if rest.len() > LONGEST {
             return Err(Malformed);
         }
-        (self.begun, self.sought) = (rest.to_vec(), sought);
+        // A long one is not copied with each piece.
+        self.begun = if rest.len() == begun.len() { begun } else { rest.to_vec() };
+        self.sought = sought;
         Ok(())
     }
 }
@@ -175,12 +178,24 @@ mod tests {
 
     #[test]
     fn a_reply_without_an_end_is_refused() {
-        let much = vec![b'x'; 65_536];
+        let much = vec![b'x'; LONGEST / 16];
         let pieces = || std::iter::once(&b"$99999999\r\n"[..]).chain(std::iter::repeat(&much[..]));
         assert_eq!(read(pieces().take(16)), (vec![], Ok(())), "it may still end");
         assert_eq!(read(pieces().take(17)), (vec![], Err(Malformed)));
         let small = vec![&b"$3\r\nabc\r\n"[..]; 300_000];
         assert_eq!(read(small).0.len(), 300_000, "only what is incomplete counts");
+    }
+
+    /// A cluster whose slots were moved again and again has so many.
+    #[test]
+    fn a_map_of_thousands_of_ranges_is_read() {
+        let name = "a".repeat(40);
+        let server =
+            format!("*4\r\n$9\r\n127.0.0.1\r\n:7000\r\n$40\r\n{name}\r\n*2\r\n$8\r\nhostname\r\n$40\r\n{name}\r\n");
+        let range = format!("*5\r\n:0\r\n:0\r\n{}", server.repeat(3));
+        let map = format!("*4000\r\n{}", range.repeat(4_000));
+        let (replies, read) = read(map.as_bytes().chunks(4_096));
+        assert_eq!((replies.len(), read), (1, Ok(())));
     }
 
     /// Else one node that sends nonsense would keep the background from all others.
