@@ -10,7 +10,7 @@ use crate::transport::tls;
 
 /// Errors without a code of their own that are not secret: how a server's text begins, in lower case, and what is said
 /// instead, which never is the server's own text, because that may repeat arguments.
-const KNOWN: [(&str, &str); 12] = [
+const KNOWN: [(&str, &str); 13] = [
     ("db index is out of range", "DB index is out of range; write a database that it has into the address"),
     ("invalid db index", "invalid DB index in the address"),
     ("select is not allowed in cluster mode", "a cluster has database 0 alone"),
@@ -23,6 +23,7 @@ const KNOWN: [(&str, &str); 12] = [
     ("operation not permitted", "operation not permitted"),
     ("script attempted to access nonexistent global variable", "its Lua lacks what the scripts need"),
     ("error compiling script", "its Lua cannot compile the scripts"),
+    ("could not find scripting engine", "it has no Lua, which locks need"),
 ];
 
 /// Sorts a server's error by its code, or by its text where that is known.
@@ -125,8 +126,15 @@ pub(super) fn is_unwanted(code: &str, details: Option<&str>) -> bool {
 /// Returns whether a server, or a proxy, does not know a command, or offers it to nobody. Only the text shows it, which
 /// some proxies send without a code.
 pub(super) fn is_unknown(code: &str, details: Option<&str>) -> bool {
-    const TEXTS: [&str; 5] =
-        ["unknown command", "unknown subcommand", "unsupported command", "command not supported", "invalid request"];
+    const TEXTS: [&str; 6] = [
+        "unknown command",
+        "unknown subcommand",
+        "unsupported command",
+        "command not supported",
+        "invalid request",
+        // EVAL, of Valkey without its module for Lua.
+        "could not find scripting engine",
+    ];
     let whole = format!("{code} {}", details.unwrap_or_default()).to_ascii_lowercase();
     let text = whole.strip_prefix("err ").unwrap_or(&whole);
     TEXTS.iter().any(|known| text.starts_with(known))
@@ -169,6 +177,7 @@ mod tests {
             ),
             ("ERR", Some("invalid password S3CR3T"), "refused with ERR"),
             ("ERR", None, "refused with ERR"),
+            ("ERR", Some("Could not find scripting engine 'lua'"), "refused: it has no Lua, which locks need"),
             ("S3CR3T", Some("syntax error"), "refused with ERR"),
             ("OOM", Some("command not allowed"), "refused with OOM (out of memory: raise maxmemory)"),
             (
@@ -193,6 +202,7 @@ mod tests {
             ("unsupported", "command 'HELLO'", true),
             ("invalid", "request", true),
             ("ERR", "command 'client|tracking' is not allowed", true),
+            ("ERR", "Could not find scripting engine 'lua'", true),
             ("ERR", "command is not allowed from script", false),
             ("ERR", "max number of clients reached", false),
             ("ERR", "wrong number of arguments for 'info' command", false),
