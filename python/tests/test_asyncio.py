@@ -42,6 +42,10 @@ async def test_a_blocking_acquire_that_waits_in_a_loop_warns(
         until(lambda: len(warned) > 0, "it waits")
         election.stop()
 
+    def lead() -> None:
+        threading.Thread(target=stop).start()
+        election.run(lambda _: None)
+
     with client.lock(name):
         lock = client.lock(name)
         waits: list[Callable[[], object]] = [
@@ -49,7 +53,7 @@ async def test_a_blocking_acquire_that_waits_in_a_loop_warns(
             lambda: client.lock(name, timeout=0.2).__enter__(),
             client.lock(name, timeout=0.2)(lambda: None),
             client.locked(lambda: name, timeout=0.2)(lambda: None),
-            lambda: (threading.Thread(target=stop).start(), election.run(lambda _: None)),
+            lead,
         ]
         for wait in waits:
             with (
