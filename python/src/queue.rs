@@ -144,7 +144,7 @@ impl Queue {
         Ok(to_python(py, self.queue.take(number)?)?)
     }
 
-    /// Take the result of a call that nobody has cancelled. Raises if it was the parent's before a fork, and after the end.
+    /// Take the result of a call that nobody has cancelled. Raises in a forked child, and once redlock is shut down.
     fn take_call<'py>(&self, py: Python<'py>, number: u64) -> Result<Bound<'py, PyAny>, Raised> {
         match self.queue.take(number)? {
             Taken::Cancelled => Err(self.queue.ended().into()),

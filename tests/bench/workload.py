@@ -170,7 +170,7 @@ WORKLOADS = [
     Workload(
         "one-valkey",
         "One lock without contention, one node of Valkey",
-        "As on the first server, which has no command that deletes what is equal: Valkey has one since 9.0.",
+        "The same on Valkey. Since 9.0, a command of it releases a lock, where Redis 7.0 runs a script.",
         pairs.one_other,
         _ALONE,
         apart=True,
@@ -179,7 +179,7 @@ WORKLOADS = [
     Workload(
         "tasks-valkey",
         "64 tasks on one node of Valkey",
-        "As on the first server.",
+        "The same on Valkey.",
         pairs.tasks_other,
         _MANY,
         long_only=True,

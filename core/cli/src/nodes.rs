@@ -17,8 +17,8 @@ use crate::exit::{Exit, Failure, spelled};
 /// How the address of a node inside the process begins.
 const MEMORY: &str = "memory://";
 
-/// The usual ttl, and the longest one that a lock may have.
-const TTLS: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(86_400)];
+const USUAL_TTL: Duration = Duration::from_secs(10);
+const LONGEST_TTL: Duration = Duration::from_secs(86_400);
 
 /// Options for the nodes.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -90,8 +90,7 @@ impl Args {
     ///
     /// A usage error for wrong addresses, also for those of a node inside the process, and for wrong options.
     pub(crate) fn client_for(&self, ttl: Option<Duration>) -> Result<Redlock, Failure> {
-        let [usual, longest] = TTLS;
-        let ttl = ttl.or(self.node_timeout.map(|most| most.saturating_mul(2).clamp(usual, longest)));
+        let ttl = ttl.or(self.node_timeout.map(|most| most.saturating_mul(2).clamp(USUAL_TTL, LONGEST_TTL)));
         let mut builder = with(Redlock::builder(), ttl, Builder::ttl);
         if !self.node.is_empty() {
             builder = builder.nodes(&self.node);

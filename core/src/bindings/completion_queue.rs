@@ -420,7 +420,7 @@ impl Queue {
         }
     }
 
-    /// Returns why [`Queue::take`] has nothing of a call that nobody has cancelled.
+    /// Returns the error of a call that nobody has cancelled, and that [`Queue::take`] does not have.
     #[must_use]
     pub fn ended(&self) -> Error {
         if self.is_foreign() {

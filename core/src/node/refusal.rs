@@ -23,7 +23,7 @@ const KNOWN: [(&str, &str); 13] = [
     ("operation not permitted", "operation not permitted"),
     ("script attempted to access nonexistent global variable", "its Lua lacks what the scripts need"),
     ("error compiling script", "its Lua cannot compile the scripts"),
-    ("could not find scripting engine", "it has no Lua, which locks need"),
+    ("could not find scripting engine", "it lacks Lua, which locks need"),
 ];
 
 /// Sorts a server's error by its code, or by its text where that is known.
@@ -177,7 +177,7 @@ mod tests {
             ),
             ("ERR", Some("invalid password S3CR3T"), "refused with ERR"),
             ("ERR", None, "refused with ERR"),
-            ("ERR", Some("Could not find scripting engine 'lua'"), "refused: it has no Lua, which locks need"),
+            ("ERR", Some("Could not find scripting engine 'lua'"), "refused: it lacks Lua, which locks need"),
             ("S3CR3T", Some("syntax error"), "refused with ERR"),
             ("OOM", Some("command not allowed"), "refused with OOM (out of memory: raise maxmemory)"),
             (

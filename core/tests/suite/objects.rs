@@ -100,10 +100,13 @@ fn what_a_drain_takes_too_late_is_waited_for_again() {
     let ttl = Duration::from_millis(600);
     let redlock = Redlock::builder().nodes(server.url()).ttl(ttl).build().unwrap();
     let (queue, woken) = queue();
+    let expires = || {
+        woken.recv_timeout(harness::LIMIT).unwrap();
+        eventually("what was won has expired", || server.get("foo").is_none());
+    };
     let lock = object(&redlock, "foo");
     let id = queue.acquire(&lock, None).unwrap();
-    woken.recv_timeout(harness::LIMIT).unwrap();
-    thread::sleep(ttl);
+    expires();
     assert!(queue.drain_and_take().is_empty() && !lock.held(), "its acquire continues");
     eventually("it is won again", || queue.drain_and_take() == [Completion::Done(id)]);
     assert!(lock.held());
@@ -112,8 +115,7 @@ fn what_a_drain_takes_too_late_is_waited_for_again() {
     // What woke before does not count.
     while woken.try_recv().is_ok() {}
     let id = queue.acquire(&lock, Some(Some(Duration::ZERO))).unwrap();
-    woken.recv_timeout(harness::LIMIT).unwrap();
-    thread::sleep(ttl);
+    expires();
     assert_eq!(queue.drain_and_take(), [Completion::Result(id)]);
     assert_eq!(queue.take(id).unwrap_err().code(), "unavailable");
     assert_eq!(code(lock.check()), "not_held");
@@ -125,8 +127,7 @@ fn what_a_drain_takes_too_late_is_waited_for_again() {
     let id = queue.acquire(&lock, Some(Some(ttl))).unwrap();
     eventually("it was denied in the call and in the background", || server.scripts_asked() >= before + 2);
     release(&holder).unwrap();
-    while woken.try_recv().is_ok() {}
-    thread::sleep(ttl);
+    expires();
     eventually("its time is over", || queue.drain_and_take() == [Completion::Result(id)]);
     let error = queue.take(id).unwrap_err();
     assert!(error.code() == "timeout" && !error.is_held_by_this_process(), "{error}");
