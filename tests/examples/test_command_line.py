@@ -35,6 +35,7 @@ PRINTED = {
     "One lock over several commands": "migrate.sh\nswitch.sh\n",
     "Use the fence": "8\n",
     "wait": "deploy.sh\n",
+    "release": f"{EXAMPLES['status'].output}nightly: released on 3 of 3 nodes\n",
     "A script that locks itself": "nobody else is here\n",
 }
 """What the other commands print. Each script that they call prints its own name and its arguments."""
