@@ -11,7 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (prometheus, redlock) = (PrometheusBuilder::new().install_recorder()?, Redlock::from_env()?);
+    let prometheus = PrometheusBuilder::new().install_recorder()?;
+    let redlock = Redlock::from_env()?;
     let listener = TcpListener::bind(std::env::args().nth(1).as_deref().unwrap_or("127.0.0.1:9464")).await?;
     println!("http://{}/metrics", listener.local_addr()?);
     tokio::spawn(serve(listener, prometheus));
@@ -38,7 +39,8 @@ async fn answer(stream: TcpStream, prometheus: &PrometheusHandle) -> io::Result<
         stream.read_line(&mut line).await?;
     }
     redlock::publish_metrics();
-    let (body, kind) = (prometheus.render(), "Content-Type: text/plain; version=0.0.4");
+    let body = prometheus.render();
+    let kind = "Content-Type: text/plain; version=0.0.4";
     let head = format!("HTTP/1.1 200 OK\r\n{kind}\r\nConnection: close\r\nContent-Length: {}", body.len());
     stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await?;
     stream.flush().await
