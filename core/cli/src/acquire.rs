@@ -15,10 +15,9 @@ use crate::{around, duration, nodes, say};
 
 /// Acquire a lock that later commands release, and print its token
 ///
-/// For work that is more than one command, as the steps of a pipeline are. Nobody renews the lock:
-/// choose a ttl that is longer than the work, or extend the lock meanwhile. If one command does all
-/// of the work, use `redlock run`, which renews the lock and ends the command if it is lost. Whoever
-/// has the token can release the lock: keep it as a secret.
+/// For the steps of a pipeline. The lock is not renewed: choose a ttl that is longer than the work,
+/// or extend the lock meanwhile. If one command does all of the work, use `redlock run`, which
+/// renews the lock and ends the command if it is lost. Keep the token secret: it releases the lock.
 ///
 /// Exit status: 0 if it was acquired, 75 if others hold it until the end of --wait, 69 if no quorum
 /// of nodes answers, 77 if nodes refuse this user.
@@ -34,19 +33,19 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "NAME")]
     names: Vec<OsString>,
 
-    /// Longest wait for the lock, such as 30s, 500ms, 2m; 0 is one try [default: for ever]
+    /// Longest wait for the lock, such as 30s, 500ms, 2m; 0 is one try [default: forever]
     #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
 
-    /// One try: exit with 75 if others hold the lock
+    /// One try: exit with 75 if others hold the lock, or ask several nodes at the same moment
     #[arg(short, long, conflicts_with = "wait")]
     no_wait: bool,
 
-    /// For how long nodes keep the lock unless it is extended or released
+    /// How long nodes keep the lock unless it is extended or released
     #[arg(short, long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     ttl: Duration,
 
-    /// A semaphore instead of a lock: as many holders as this at once
+    /// A semaphore: at most N holders at once
     #[arg(long, value_name = "N")]
     permits: Option<u32>,
 
@@ -66,7 +65,7 @@ pub(crate) struct ExtendArgs {
     #[arg(long, value_name = "TEXT")]
     token: String,
 
-    /// For how long nodes keep the lock from now on, at least; never shortens it [default: that of the acquire]
+    /// How long nodes keep the lock from now on, at least; never shortens it [default: that of the acquire]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
 

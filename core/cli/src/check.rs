@@ -20,11 +20,11 @@ use crate::{duration, nodes, say};
 /// Exit status: 0 if all is well, 1 if there are warnings, 2 if a node cannot be used.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only what is not as it should be
+    /// Only findings that are not ok
     #[arg(short, long)]
     quiet: bool,
 
-    /// For how long nodes keep your locks, which a failover has to be shorter than
+    /// The ttl of your locks, which must be longer than a failover
     #[arg(short, long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     ttl: Duration,
 

@@ -37,11 +37,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "GLOB")]
     r#match: Option<OsString>,
 
-    /// Also names that are free now, and were used a short time ago
+    /// Also free names that were used recently
     #[arg(long)]
     all: bool,
 
-    /// How many keys each server looks at in a second, at most
+    /// How many keys each server scans in a second, at most
     #[arg(long, value_name = "KEYS", default_value = "10000")]
     rate: NonZeroU32,
 

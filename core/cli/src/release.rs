@@ -19,10 +19,9 @@ use crate::{acquire, nodes, say, status};
 ///
 /// With --token, releases what `redlock acquire` has acquired. Exit status: 0 if it was released, 76 if it is lost.
 ///
-/// Without, shows the holder and what is on each node, asks, and deletes what it has shown: if the lock has changed hands
-/// meanwhile, the new holder keeps it. It wakes those who wait. The former holder learns of the loss at its next renewal,
-/// within a third of its ttl, and may still be at work until then: find out first whether it is. Locks of other libraries
-/// can be deleted too.
+/// Without, shows the holder and what is on each node, asks, and deletes what it has shown: a new holder keeps the lock.
+/// The previous holder notices at its next renewal, within a third of its ttl, and may keep working until then: make sure
+/// first that it has stopped. Locks of other libraries can be deleted too.
 ///
 /// Exit status: 0 if it was deleted, 1 if it was free, has changed, or the answer was no, 69 if too few nodes answer, 77
 /// if they refuse this user.
@@ -36,11 +35,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["name", "force", "yes", "slot"])]
     token: Option<String>,
 
-    /// Say that the lock is not yours to release; needed
+    /// Needed without --token: the lock is not yours to release
     #[arg(long)]
     force: bool,
 
-    /// Do not ask; needed where nobody can answer, as in a script
+    /// Do not ask; needed without a terminal
     #[arg(short, long)]
     yes: bool,
 

@@ -31,9 +31,8 @@ const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
 /// Show who holds a lock, since when and until when, who waits, and what is on each node
 ///
-/// Changes nothing. A lock is held if one owner has it on a quorum of the nodes. The fence is a lower bound if there are
-/// several nodes. The time since when it is held is read from the fence, and the end is that of the lock if nobody
-/// renews it.
+/// Changes nothing. A lock is held if one owner has it on a quorum of the nodes. On several nodes, the fence is a lower
+/// bound. `since` comes from the fence, and `until` is the end without another renewal.
 ///
 /// Exit status: 0 if each lock is held, 1 if one is free, 69 if too few nodes answer to know, 77 if they refuse this
 /// user.

@@ -29,7 +29,7 @@ const MARGINS_PER_TTL: u32 = 20;
 const AFTER: &str = "\
 The command gets REDLOCK_NAME (several names: one per line), REDLOCK_FENCE, REDLOCK_TTL_MS and, with --permits, \
 REDLOCK_SLOT in its environment. It runs in its own process group, and has the terminal while it runs. What it leaves \
-running in the background goes on without the lock.
+running in the background continues without the lock.
 
 If the lock cannot be kept, the command's group gets SIGTERM while the lock still has --kill-after left, and SIGKILL \
 --margin before somebody else can have it. If redlock itself is killed, the command's group is killed, too. Signals are \
@@ -44,7 +44,7 @@ Exit status: that of the command, 128+n if signal n ended it, or
   64   wrong usage: options, names or addresses
   70   a bug, or a part of the system that is missing
   126  the command cannot be executed
-  127  there is no such command
+  127  the command does not exist
 
 Examples:
   redlock run backup -- pg_dump shop
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
 
-    /// Do not wait: end at once if others hold the lock
+    /// One try: exit with 75 if others hold the lock, or ask several nodes at the same moment
     #[arg(short, long, conflicts_with = "wait")]
     no_wait: bool,
 
@@ -74,27 +74,27 @@ pub(crate) struct Args {
     #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
 
-    /// For how long nodes keep the lock unless it is renewed: a crashed host blocks others for at most this
+    /// How long nodes keep the lock without renewal, and a crashed host blocks others
     #[arg(short, long, value_name = "DURATION", default_value = TTL, value_parser = duration::parse)]
     pub(super) ttl: Duration,
 
-    /// Longest time for which the command may run; at least the ttl [default: forever]
+    /// End the command this long after the acquire; at least the ttl [default: forever]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(super) max_hold: Option<Duration>,
 
-    /// A semaphore instead of a lock: as many commands as this at once
+    /// A semaphore: at most N commands at once, each in its own slot
     #[arg(long, value_name = "N")]
     pub(super) permits: Option<u32>,
 
-    /// Share the lock with others that do, as a reader; who runs without this option waits for all of them
+    /// Share the lock with others that use this option; a command without it waits for all of them
     #[arg(short, long, conflicts_with_all = ["permits", "at_least"])]
     pub(super) shared: bool,
 
-    /// Shortest time before others can have the lock, for hosts whose clocks differ; at most 7 days [default: 0]
+    /// Shortest time from the acquire until others can have the lock, for hosts whose clocks differ; at most 7 days [default: 0]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     at_least: Option<Duration>,
 
-    /// Time between SIGTERM and SIGKILL; at most a third of the ttl [default: 5s, or a sixth of the ttl if less]
+    /// Time between SIGTERM and SIGKILL; at most a third of the ttl, and half of it without --margin [default: 5s, or a sixth of the ttl if less]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     kill_after: Option<Duration>,
 
@@ -114,7 +114,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", value_parser = textfile::parse)]
     pub(super) textfile: Option<PathBuf>,
 
-    /// No warnings, no progress, and no word if others hold the lock
+    /// Print only errors, and nothing if others hold the lock
     #[arg(short, long)]
     pub(super) quiet: bool,
 

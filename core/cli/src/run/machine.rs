@@ -23,9 +23,9 @@ const DEATH: Duration = Duration::from_secs(1);
 pub(crate) enum OnLoss {
     /// SIGTERM ahead of the end of the lock, then SIGKILL at its end
     Term,
-    /// SIGKILL at the end of the lock, without a word before
+    /// SIGKILL at the end of the lock
     Kill,
-    /// Only a warning: the command goes on without the lock
+    /// Only a warning: the command continues without the lock
     Ignore,
 }
 
