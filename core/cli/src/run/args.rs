@@ -94,7 +94,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     at_least: Option<Duration>,
 
-    /// Time between SIGTERM and SIGKILL; at most a third of the ttl, and half of it without --margin [default: 5s, or a sixth of the ttl if less]
+    /// Time between SIGTERM and SIGKILL; at most a third of the ttl, and half of what --margin leaves of it [default: 5s, or a sixth of the ttl if less]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     kill_after: Option<Duration>,
 
