@@ -132,7 +132,7 @@ impl Args {
         let most = (self.ttl / KILL_AFTERS_PER_TTL_LEAST).min(self.ttl.saturating_sub(self.margin()) / 2);
         if kill_after > most {
             return Err(Failure::usage(format!(
-                "--kill-after is {}, but must be at most {}, a third of --ttl or half of it without --margin; use a longer --ttl",
+                "--kill-after is {}, but must be at most {}, a third of --ttl and half of what --margin leaves of it; use a longer --ttl",
                 shown(kill_after),
                 shown(most)
             )));
