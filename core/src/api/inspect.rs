@@ -239,7 +239,7 @@ pub(crate) async fn is_taken_on(
 }
 
 /// Whether the answers say if the lock is held.
-fn is_decided(context: &LockContext, answers: &[Answer]) -> bool {
+pub(super) fn is_decided(context: &LockContext, answers: &[Answer]) -> bool {
     quorum::is_locked(&ballots(context, answers)).is_some()
 }
 

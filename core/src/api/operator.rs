@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use crate::api::client::Redlock;
-use crate::api::inspect::{Answer, LockView, Seen, unknown, view};
+use crate::api::inspect::{Answer, LockView, Seen, is_decided, unknown, view};
 use crate::error::{AnswerKind, Error, ErrorKind, NodeAnswer};
 use crate::net::ballots::HELD;
 use crate::net::connections::Connections;
@@ -18,7 +18,7 @@ use crate::node::Connection;
 use crate::node::keys::{Content, Proof};
 use crate::process::context::{Following, LockContext};
 use crate::protocol::quorum::{LockState, quorum};
-use crate::protocol::request::Reply;
+use crate::protocol::request::{KeyState, Reply};
 use crate::protocol::shape::PERMITS_MOST;
 use crate::sys::clock::Moment;
 use crate::sys::future::join_all;
@@ -121,7 +121,8 @@ pub(crate) async fn break_lock(redlock: &Redlock, name: &[u8], slot: Option<u32>
 ///
 /// # Errors
 ///
-/// `invalid_argument` for a wrong name; `unavailable` or `forbidden` if no quorum of nodes could be asked.
+/// `invalid_argument` for a wrong name; `unavailable` or `forbidden` if no quorum of nodes could be asked, or those that
+/// have no key do not count.
 #[doc(hidden)]
 pub async fn holding(redlock: &Redlock, name: &[u8], slot: Option<u32>) -> Result<Holding, Error> {
     if let Some(slot) = slot.filter(|slot| *slot >= PERMITS_MOST) {
@@ -140,7 +141,9 @@ pub async fn holding(redlock: &Redlock, name: &[u8], slot: Option<u32>) -> Resul
             Seen { state, waiting }
         }));
     }
-    if answers.iter().filter(|answer| answer.is_ok()).count() < quorum(answers.len()) {
+    let seen = || answers.iter().flatten();
+    let is_anybodys = seen().any(|seen| seen.state != KeyState::Free);
+    if seen().count() < quorum(answers.len()) || !is_anybodys && !is_decided(&context, &answers) {
         return Err(unknown(&context, &answers));
     }
     let view = LockView { slot, ..view(&context, answers) };
@@ -422,6 +425,9 @@ mod tests {
         let error = holding(&client(&servers, ""), b"job", None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(servers[2].get("job").is_some());
+        servers[2].command(&["REPLICAOF", "127.0.0.1", "1"]);
+        let error = holding(&client(&servers[2..], ""), b"free", None).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "a replica does not know");
         drop(guard);
     }
 
