@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use crate::api::client::Redlock;
-use crate::api::inspect::{Answer, LockView, Seen, is_decided, unknown, view};
+use crate::api::inspect::{Answer, LockView, NodeState, Seen, is_decided, unknown, view};
 use crate::error::{AnswerKind, Error, ErrorKind, NodeAnswer};
 use crate::net::ballots::HELD;
 use crate::net::connections::Connections;
@@ -165,7 +165,7 @@ impl Holding {
     /// Returns why it is not deleted, if it is nobody's alone.
     #[must_use]
     pub fn is_kept(&self) -> Option<&'static str> {
-        let is_shared = self.view.state == LockState::Shared;
+        let is_shared = self.view.nodes.iter().any(|node| matches!(node.state, NodeState::Shared { .. }));
         let shared = "readers share it, and each of them ends with its own ttl";
         let why = if is_shared { shared } else { "its key is not a string, so it is not a lock" };
         self.is_data().then_some(why)
@@ -394,6 +394,10 @@ mod tests {
         assert_eq!((held.view.state, held.is_held(), held.is_data()), (LockState::Foreign, true, true));
         let free = holding(&redlock, b"nothing", None).await.unwrap();
         assert!(!free.is_held() && !free.is_data());
+        let several = harness::cluster(2);
+        let _reader = client(&several[..1], "").lock("page").shared().acquire().await.unwrap();
+        let held = holding(&client(&several, ""), b"page", None).await.unwrap();
+        assert!(held.is_kept().is_some_and(|why| why.starts_with("readers")), "{:?}", held.is_kept());
     }
 
     /// The bell wakes those who wait for any slot.
