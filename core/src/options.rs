@@ -408,7 +408,8 @@ pub(crate) fn checked_ttl(ttl: Duration) -> Result<Duration, Error> {
     let whole = whole_millis(ttl);
     if whole < TTL_LEAST || ttl > TTL_MOST {
         let limits = format!("from {} to {}", readable(TTL_LEAST), readable(TTL_MOST));
-        return Err(out_of_range("ttl", ttl, &limits, "to keep a lock for longer, leave ").mention("auto_renew", " on"));
+        return Err(out_of_range("ttl", ttl, &limits, "to keep a lock for longer, extend it or leave ")
+            .mention("auto_renew", " on"));
     }
     Ok(whole)
 }

@@ -42,7 +42,7 @@ fn options_are_written_as_a_language_writes_them() {
     let redlock = blocking::Redlock::new("memory://errors").expect("an address");
     let error = redlock.lock("ttl").ttl(Duration::ZERO).acquire().expect_err("a wrong ttl");
     assert_eq!(error.option(), Some("ttl"));
-    let rest = "0ns, but must be from 100 ms to 24 h; to keep a lock for longer, leave";
+    let rest = "0ns, but must be from 100 ms to 24 h; to keep a lock for longer, extend it or leave";
     assert_eq!(error.to_string(), format!("lock \"ttl\": ttl is {rest} auto_renew on"));
     assert_eq!(error.spelled(str::to_uppercase), format!("lock \"ttl\": TTL is {rest} AUTO_RENEW on"));
 }
