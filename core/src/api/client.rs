@@ -175,7 +175,8 @@ impl Redlock {
         Lock::new(Arc::clone(&self.0), Shape::of_detached(text, self.0.prefix()))
     }
 
-    /// Makes a lock as [`Redlock::attach`] does, whose text stays good: it does not take the lock from others who have it.
+    /// Makes a lock as [`Redlock::attach`] does, whose text stays good: it does not take the lock from others who have it, and
+    /// leaves it to them when its guard is dropped.
     pub(crate) fn attach_again(&self, text: &str) -> Lock<Fixed> {
         Lock::new(Arc::clone(&self.0), Shape::of_detached(text, self.0.prefix()).keeping_token())
     }

@@ -104,11 +104,13 @@ impl Attachment {
             }
             KeyVerdict::Carried | KeyVerdict::Open | KeyVerdict::Unknown => return Try::Unknown(ballots),
         }
-        let mut claim = self.take_claim().expect("it was there");
+        let mut claim = self.claim.take().expect("it was there");
         let unsent = round.drain_in_background((), |(), _, _, _| {});
         let failed = (0..nodes).filter(|node| ballots.votes()[*node] == KeyVote::Failed);
         let missed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(unsent, NodeMask::with);
+        // Else the keys are those of the text, which stay as they are however the hold ends.
         if !self.detached.keeps_token {
+            claim.set_key_back(None);
             claim.set_former(self.detached.token, missed);
         }
         Try::Won(Box::new(Won {

@@ -297,15 +297,33 @@ async fn a_text_that_stays_as_it_is_keeps_its_key_on_a_node_that_was_not_reached
     let HandedOver { servers, proxy, redlock, text: detached } = handed_over_without_a_node().await;
     let guard = attach_again(&redlock, &detached).acquire().await.unwrap();
     drop(guard.detach().await.unwrap());
-    assert_eq!(pending_releases(&proxy), Some(0.0));
+    assert_eq!(pending_releases(&proxy.url()), Some(0.0));
     assert_eq!(text(&servers[2]), text(&servers[0]));
 }
 
+#[tokio::test]
+async fn a_text_that_stays_as_it_is_keeps_its_key_however_an_extension_ends() {
+    let servers = cluster(3);
+    let redlock = client(&servers);
+    connect_to_all(&redlock, &servers).await;
+    let guard = redlock.lock("foo").ttl(Duration::from_secs(60)).await.unwrap();
+    all_have(&servers, "foo");
+    let detached = guard.detach().await.unwrap();
+    let extending = || attach_again(&redlock, detached.as_str()).acquire();
+    servers[2].freeze();
+    drop(extending().await.unwrap().detach().await.unwrap());
+    servers[2].thaw();
+    eventually("it has done all", || pending_releases(&servers[2].url()) == Some(0.0));
+    assert_eq!(text(&servers[2]), text(&servers[0]), "also on a node that answers late");
+    drop(extending().await.unwrap());
+    drop(redlock.attach(detached.as_str()).await.expect("also if it is given up"));
+}
+
 /// How many releases a node is owed.
-fn pending_releases(proxy: &Proxy) -> Option<f64> {
+fn pending_releases(url: &str) -> Option<f64> {
     let stats = redlock::stats();
     let metric = stats.metrics.iter().find(|metric| metric.name == "redlock_releases_pending")?;
-    let is_of = |point: &&Point| point.labels.iter().any(|(_, value)| *value == proxy.url());
+    let is_of = |point: &&Point| point.labels.iter().any(|(_, value)| value == url);
     match metric.points.iter().find(is_of)?.value {
         PointValue::Number(number) => Some(number),
         _ => None,
