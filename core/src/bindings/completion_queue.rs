@@ -340,7 +340,7 @@ impl Queue {
                 *entry = leaving.take();
             }
         }
-        drop_call(call);
+        self.0.drop_call(call);
     }
 
     /// Returns the numbers of the calls and loss subscriptions that became ready.
@@ -558,17 +558,21 @@ impl Drop for Queue {
     }
 }
 
-/// Drops a call, and aborts its task if it has one. A lock that it has won is released.
-fn drop_call(call: Option<Call>) {
-    match &call {
-        Some(Call::Running(_, Some(Abort::Task(task)))) => task.abort(),
-        Some(Call::Running(_, Some(Abort::Handover(handover)))) => handover.abort(),
-        _ => {}
-    }
-    drop(call);
-}
-
 impl QueueState {
+    /// Drops a call, and aborts its task if it has one. A lock that it has won is released.
+    fn drop_call(&self, call: Option<Call>) {
+        match &call {
+            // Not from here: tokio would end one of several waiters only after the one before it has let it come in front.
+            Some(Call::Running(_, Some(Abort::Task(task)))) => {
+                let (task, background) = (task.clone(), self.process.background.started());
+                background.expect("it has begun the task").begin(move |_| task.abort());
+            }
+            Some(Call::Running(_, Some(Abort::Handover(handover)))) => handover.abort(),
+            _ => {}
+        }
+        drop(call);
+    }
+
     fn add_call(&self, call: Call) -> u64 {
         let mut list = self.list.lock();
         list.last += 1;
@@ -630,7 +634,7 @@ impl OnShutdown for QueueState {
             mem::take(&mut list.calls)
         };
         for call in calls.into_values() {
-            drop_call(Some(call));
+            self.drop_call(Some(call));
         }
     }
 }
