@@ -72,8 +72,8 @@ impl NodeLists {
             entries.push(entry);
             return list;
         }
-        if entries.len() >= LISTS_MAX
-            && let Some(oldest) = (0..entries.len()).find(|index| !is_in_use(&entries, *index))
+        while entries.len() >= LISTS_MAX
+            && let Some(oldest) = entries.iter().position(|entry| !entry.is_in_use())
         {
             let oldest = entries.remove(oldest);
             entries.iter_mut().for_each(|other| other.leave(&oldest.list));
@@ -126,14 +126,12 @@ impl NodeLists {
     }
 }
 
-/// Returns whether a node set has the list at `index`. Its rivals have it too.
-fn is_in_use(entries: &[Entry], index: usize) -> bool {
-    let list = &entries[index].list;
-    let as_rival = |entry: &Entry| entry.rivals.iter().filter(|rival| Arc::ptr_eq(rival, list)).count();
-    Arc::strong_count(list) > 1 + entries.iter().map(as_rival).sum::<usize>()
-}
-
 impl Entry {
+    /// Whether a node set has its list. Each of its rivals has it too, once.
+    fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.list) > 1 + self.rivals.len()
+    }
+
     /// Watches its list while it has rivals.
     fn watch(&self) {
         self.list.watched.store(!self.rivals.is_empty(), Ordering::Relaxed);
@@ -243,8 +241,11 @@ mod tests {
         assert_eq!(met(&lists, &list(&lists, &["redis://a", "redis://gone"]), "foo"), 0, "too long ago");
         let last = format!("name {}", 2 * NAMES_MAX - 1);
         assert_eq!(met(&lists, &list(&lists, &["redis://gone", "redis://a"]), &last), 1);
-        for number in 0..2 * LISTS_MAX {
-            drop(list(&lists, &["redis://a", &format!("redis://number-{number}")]));
+        let numbered = |number| list(&lists, &["redis://a", &format!("redis://number-{number}")]);
+        // Each new one looks at every other, and not at the rivals of each, which are as many.
+        drop((0..6 * LISTS_MAX).map(numbered).collect::<Vec<_>>());
+        for number in 6 * LISTS_MAX..8 * LISTS_MAX {
+            drop(numbered(number));
         }
         let entries = lists.0.lock();
         assert_eq!(entries.len(), LISTS_MAX);
