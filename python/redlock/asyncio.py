@@ -138,7 +138,8 @@ class Election(Candidate[Lock]):
     __slots__ = ()
 
     def __init__(self, _client: "Redlock", _name: str | bytes, /, **options: Unpack[ElectionOptions]) -> None:
-        super().__init__(_client.lock, _name, options)
+        # A subclass may have another `lock`.
+        super().__init__(lambda shape, options: Lock(_client, shape, **options), _name, options)
 
     async def run(self, body: Callable[[Lock], Coroutine[Any, Any, R]]) -> R | None:
         """Campaign, and run `body(lock)` as the leader. Return what it returns, or `None` once the election is stopped.

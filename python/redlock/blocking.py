@@ -77,7 +77,8 @@ class Election(Candidate[Lock]):
     __slots__ = ()
 
     def __init__(self, _client: "Redlock", _name: str | bytes, /, **options: Unpack[ElectionOptions]) -> None:
-        super().__init__(_client.lock, _name, options)
+        # A subclass may have another `lock`.
+        super().__init__(_client._make, _name, options)
 
     def run(self, body: Callable[[Lock], R]) -> R | None:
         """Campaign, and run `body(lock)` as the leader. Return what it returns, or `None` if the election was stopped.

@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Generic, NoReturn, SupportsIndex, TypeVar
+from typing import Any, Generic, NoReturn, SupportsIndex, TypeVar
 
 from redlock import _native
 from redlock.errors import LockInvalidArgument, LockLost, LockUnavailable, RedlockError
@@ -79,13 +79,13 @@ class Candidate(Generic[L]):
 
     __slots__ = ("__weakref__", "_stop", "_template")
 
-    def __init__(self, make: Callable[..., L], name: str | bytes, options: ElectionOptions) -> None:
-        """`make` makes the locks, whose options are checked here."""
+    def __init__(self, make: Callable[[_native.Shape, Any], L], name: str | bytes, options: ElectionOptions) -> None:
+        """`make` makes the locks, of a shape and options, which are checked here."""
         for option in options:
             if option in Options.__annotations__ and option not in ElectionOptions.__annotations__:
                 raise LockInvalidArgument(f"{option} is not an option of an election; remove it", option=option)
         # Each term has another lock, with the name and the options of this one.
-        self._template = make(_native.Shape.term(name), **options)
+        self._template = make(_native.Shape.term(name), options)
         self._stop = Stop()
 
     @property

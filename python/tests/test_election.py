@@ -229,6 +229,17 @@ def test_wrong_arguments_are_refused_at_once(face: Any) -> None:
             client.election(name)
 
 
+@FACES
+def test_a_client_that_names_locks_in_its_own_way_does_not_name_elections(face: Any) -> None:
+    base: Any = face.Redlock
+
+    class Tenant(base):  # type: ignore[misc]
+        def lock(self, name: str, **options: Any) -> Any:
+            return super().lock(f"tenant:{name}", **options)
+
+    assert repr(Tenant("memory://tenant").election("leader")) == f"<{face.Election.__module__}.Election 'leader'>"
+
+
 # --- asyncio ---
 
 
