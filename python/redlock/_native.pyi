@@ -83,7 +83,7 @@ class Shape:
 @disjoint_base
 class Handle:
     def __new__(
-        cls, source: Client | Handle, given: str | bytes | Shape | None = None, /, **options: Unpack[NameOptions]
+        cls, source: Client | Handle, name: str | bytes | Shape | None = None, /, **options: Unpack[NameOptions]
     ) -> Self: ...
     @property
     def name(self) -> str | bytes:

@@ -58,11 +58,11 @@ impl Handle {
 impl Handle {
     // From a client with a name or a shape, and options, which are checked here, or from a lock with the same of all.
     #[new]
-    #[pyo3(signature = (source = None, given = None, /, **options))]
+    #[pyo3(signature = (source = None, name = None, /, **options))]
     fn new(
         py: Python<'_>,
         source: Option<&Bound<'_, PyAny>>,
-        given: Option<Given<'_>>,
+        name: Option<Given<'_>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> Result<Self, Raised> {
         let not_made_so = || Raised::Exception(PyTypeError::new_err(NOT_MADE_SO));
@@ -73,7 +73,7 @@ impl Handle {
             return Ok(Self { object: object.fresh(), title: title.clone_ref(py), provider });
         }
         let client = source.cast::<Client>().map_err(|_| not_made_so())?;
-        let given = given.map_or_else(|| py.None().into_bound(py).extract(), Ok)?;
+        let given = name.map_or_else(|| py.None().into_bound(py).extract(), Ok)?;
         let is_shared = options.map_or(Ok(false), convert::take_shared)?;
         let lock = given.lock(&client.get().redlock).options(convert::options(options, Scope::Lock)?);
         let lock = if is_shared { lock.sharing() } else { lock };
@@ -266,14 +266,14 @@ impl Lock {
 #[pymethods]
 impl Lock {
     #[new]
-    #[pyo3(signature = (source = None, given = None, /, **options))]
+    #[pyo3(signature = (source = None, name = None, /, **options))]
     fn new(
         py: Python<'_>,
         source: Option<&Bound<'_, PyAny>>,
-        given: Option<Given<'_>>,
+        name: Option<Given<'_>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> Result<PyClassInitializer<Self>, Raised> {
-        Ok(PyClassInitializer::from(Handle::new(py, source, given, options)?).add_subclass(Self))
+        Ok(PyClassInitializer::from(Handle::new(py, source, name, options)?).add_subclass(Self))
     }
 
     /// Acquire the lock, and wait for as long as others hold it.

@@ -49,6 +49,13 @@ def test_what_other_libraries_accept_gets_a_hint(call: Callable[[], object], hin
 
 
 @pytest.mark.parametrize("face", [redlock, aio])
+def test_an_error_names_the_argument_as_its_caller_does(face: Any) -> None:
+    with pytest.raises(redlock.LockInvalidArgument) as refused:
+        face.Redlock("memory://names").lock(17)
+    assert refused.value.__notes__ == ["while processing 'name'"]
+
+
+@pytest.mark.parametrize("face", [redlock, aio])
 def test_the_class_of_locks_is_not_called(face: Any) -> None:
     for given in ((), ("a",)):
         with pytest.raises(TypeError, match=r"make a lock with redlock\.lock\(name\)"):
