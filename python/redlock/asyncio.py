@@ -254,8 +254,6 @@ class Redlock(OnlyAsyncWith, _native.Client):
     'held'
     """
 
-    __slots__ = ()
-
     @takes(NameOptions)
     def lock(self, name: Name, **options: Unpack[NameOptions]) -> Lock:
         """Make a lock by name; see `redlock.Redlock.lock`. Sends nothing and needs no event loop."""

@@ -184,8 +184,6 @@ class Redlock(OnlyWith, _native.Client):
     True
     """
 
-    __slots__ = ()
-
     @takes(NameOptions)
     def lock(self, name: Name, **options: Unpack[NameOptions]) -> Lock:
         """Make a lock by name. Sends nothing. `redlock.lock` lists the options.

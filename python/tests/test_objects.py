@@ -5,7 +5,9 @@ import pickle
 import subprocess
 import sys
 import time
+import weakref
 from datetime import timedelta
+from unittest import mock
 
 import pytest
 from conftest import Output, Run, Start
@@ -32,6 +34,13 @@ def test_neither_pickled_nor_copied(client: redlock.Redlock, aclient: aio.Redloc
         for way in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(TypeError, match="make another"):
                 way(thing)
+
+
+def test_a_client_is_an_object_like_any_other(client: redlock.Redlock, aclient: aio.Redlock) -> None:
+    for thing in (client, aclient):
+        assert weakref.WeakMethod(thing.close)() == thing.close
+        with mock.patch.object(thing, "lock") as lock:
+            assert thing.lock("foo") is lock.return_value
 
 
 TTL = 1
