@@ -15,7 +15,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redlock import _native
+import redlock._native as _native  # noqa: PLR0402 - so the error says what is missing if it is
 
 if TYPE_CHECKING:
     import asyncio

@@ -1,5 +1,8 @@
 """Programs that PyInstaller and the like have packed: they contain the modules that an import statement names."""
 
+import shutil
+import subprocess
+import sys
 from modulefinder import ModuleFinder
 from pathlib import Path
 
@@ -20,3 +23,13 @@ def test_each_module_is_found_by_a_statement(tmp_path: Path) -> None:
     modules = {path.stem for path in HOME.glob("*.py")} - {"__init__"}
     assert found >= modules - ASKED_FOR
     assert "_native" in found
+
+
+def test_it_is_told_that_the_native_half_is_missing(tmp_path: Path) -> None:
+    """As in the sources, and in archives of Python's own that cannot have it."""
+    (tmp_path / "redlock").mkdir()
+    for module in HOME.glob("*.py"):
+        shutil.copy(module, tmp_path / "redlock")
+    command = [sys.executable, "-c", "import redlock"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr.endswith("\nModuleNotFoundError: No module named 'redlock._native'\n")
