@@ -142,7 +142,8 @@ else:
 def lock(name: Name, **options: Unpack[NameOptions]) -> Lock:
     """Make a lock on the default client; see `Redlock.lock`. Sends nothing.
 
-    The client is made at the first use, from `REDLOCK_URLS` or for `redis://127.0.0.1:6379`; `configure` sets another.
+    The client is made at the first use, which may be a decorator, from `REDLOCK_URLS` as it is then, or else for
+    `redis://127.0.0.1:6379`; `configure` sets another.
 
     Options, whose defaults are those of the client; `NameOptions` says more. Durations are seconds or a `timedelta`:
 
