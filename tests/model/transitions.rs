@@ -343,9 +343,11 @@ impl Node {
         let (slack, fence_ttl, label) = (LONG, LONG, "".into());
         let action = match ask {
             Timely::Acquire { ttl, waits } => {
-                // Whoever is counted under the only hold there is says so.
-                let position = self.waiting().min(1);
-                let wants = waits.then_some(Wants { position, keep: position > 0, ..Wants::default() });
+                let wants = waits.then(|| {
+                    // Whoever is counted under the only hold there is says so.
+                    let position = self.waiting().min(1);
+                    Wants { position, keep: position > 0, ..Wants::default() }
+                });
                 Action::Acquire { ttl: seconds(ttl), proposal: self.now, slack, fence_ttl, label, wants }
             }
             Timely::Extend { ttl, fence } => Action::Extend { ttl: seconds(ttl), fence, fence_ttl, floor: None },
@@ -392,10 +394,10 @@ impl Node {
         }
     }
 
-    /// Returns whether owners share the lock.
+    /// Returns whether owners share the lock and somebody waits for it.
     #[must_use]
-    pub fn is_shared(&self) -> bool {
-        matches!(self.inspect(), Reply::Seen { state: KeyState::Shared { .. }, .. })
+    pub fn is_awaited(&self) -> bool {
+        matches!(self.inspect(), Reply::Seen { state: KeyState::Shared { .. }, waiting: Some(1..) })
     }
 
     /// Returns whether what is under the lock key is what was there in the other one.

@@ -199,8 +199,12 @@ impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> 
         sorted.map(|fences| State::new(fences, self.copies, self.losses)).collect()
     }
 
-    fn steps(&self, state: &Self::State) -> Vec<(Step, Self::State)> {
-        self.possible(state).into_iter().filter_map(|step| Some((step, self.after(state, step)?))).collect()
+    fn steps(&self, state: &Self::State, mut take: impl FnMut(Step, Self::State)) {
+        for step in self.possible(state) {
+            if let Some(next) = self.after(state, step) {
+                take(step, next);
+            }
+        }
     }
 }
 
@@ -325,7 +329,7 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
             (EXCLUDES, |model, state| state.losses < model.losses || !state.overlaps),
             (LIVE, |model, state| {
                 let may_stop = model.ends != Ends::Never || model.restores || state.winners() != 0;
-                may_stop || !model.steps(state).is_empty()
+                may_stop || model.possible(state).into_iter().any(|step| model.after(state, step).is_some())
             }),
             (KEPT, |model, state| {
                 model.ends != Ends::Never || model.losses > 0 || (0..A).all(|attempt| model.is_kept(state, attempt))

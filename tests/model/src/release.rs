@@ -132,12 +132,11 @@ impl Model for Release {
         vec![State { node, owner, phase, told: 0, counted: None, deleted: false, wrong: false }]
     }
 
-    fn steps(&self, state: &State) -> Vec<(Step, State)> {
-        let mut steps = Vec::new();
+    fn steps(&self, state: &State, mut take: impl FnMut(Step, State)) {
         let mut take = |step, change: &dyn Fn(&mut State)| {
             let mut next = state.clone();
             change(&mut next);
-            steps.push((step, next));
+            take(step, next);
         };
         let asks = |waits| Timely::Acquire { ttl: LONG, waits };
         if state.owner == Some(A) {
@@ -179,6 +178,5 @@ impl Model for Release {
             }),
             Phase::Over => {}
         }
-        steps
     }
 }

@@ -16,8 +16,8 @@ pub trait Model {
     /// Where it may begin.
     fn starts(&self) -> Vec<Self::State>;
 
-    /// Every step that can be taken now, and where it leads.
-    fn steps(&self, state: &Self::State) -> Vec<(Self::Step, Self::State)>;
+    /// Passes on every step that can be taken now, and where it leads.
+    fn steps(&self, state: &Self::State, take: impl FnMut(Self::Step, Self::State));
 }
 
 /// What should be so in every state, with its name.
@@ -61,7 +61,7 @@ pub fn broken<M: Model>(
         if broken.len() >= many {
             break;
         }
-        model.steps(&state).into_iter().for_each(|(_, next)| find(next, Some(place), &mut found, &mut ahead));
+        model.steps(&state, |_, next| find(next, Some(place), &mut found, &mut ahead));
         place += 1;
     }
     (broken, found.len())
@@ -80,8 +80,13 @@ fn way<M: Model>(model: &M, found: &[(u64, Option<u32>)], place: u32, hash: &Ran
     let start = model.starts().into_iter().find(|state| Some(hash.hash_one(state)) == first).expect("where it began");
     let mut taken: Vec<(M::Step, M::State)> = Vec::new();
     while let Some(next) = known.pop() {
-        let steps = model.steps(taken.last().map_or(&start, |(_, state)| state));
-        taken.extend(steps.into_iter().find(|(_, state)| hash.hash_one(state) == next));
+        let mut step = None;
+        model.steps(taken.last().map_or(&start, |(_, state)| state), |taken, state| {
+            if hash.hash_one(&state) == next {
+                step.get_or_insert((taken, state));
+            }
+        });
+        taken.extend(step);
     }
     (start, taken)
 }

@@ -120,17 +120,17 @@ impl State {
 
 impl Sharing {
     fn ask(self, state: &mut State, owner: u8, shares: bool, ask: Timely) -> Answer {
-        let before = state.node.clone();
+        let before = self.another.then(|| state.node.clone());
         plant(self.fault);
         let answer = state.node.execute(owner, shares, ask);
         plant(None);
-        state.wrong |= self.another && !state.node.has_the_same(&before);
+        state.wrong |= before.is_some_and(|before| !state.node.has_the_same(&before));
         answer
     }
 
     fn joins(self, state: &mut State, owner: usize) {
         let (ttl, waits) = (TTLS[owner], false);
-        let is_awaited = state.node.is_shared() && state.node.waiting() > 0;
+        let is_awaited = state.node.is_awaited();
         if let Answer::Granted(fence) = self.ask(state, token(owner), true, Timely::Acquire { ttl, waits }) {
             state.owners[owner] = Owner { until: state.time + ttl, fence, joined: state.owners[owner].joined + 1 };
             state.wrong |= is_awaited;
@@ -158,13 +158,12 @@ impl Model for Sharing {
         }]
     }
 
-    fn steps(&self, state: &State) -> Vec<(Step, State)> {
-        let mut steps = Vec::new();
+    fn steps(&self, state: &State, mut take: impl FnMut(Step, State)) {
         let mut take = |step: Step, change: &dyn Fn(&mut State)| {
             let mut next = state.clone();
             change(&mut next);
             if next != *state {
-                steps.push((step, next));
+                take(step, next);
             }
         };
         if state.time < END {
@@ -205,6 +204,5 @@ impl Model for Sharing {
             });
             take(Step::GivesUp, &|next| _ = self.ask(next, WRITER, false, Timely::Withdraw));
         }
-        steps
     }
 }
