@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use crate::error::LostReason;
 use crate::node::endpoint::Endpoint;
+use crate::process::Process;
 use crate::process::metrics::{self, AcquireEnd, Counts, HoldEnd, Metrics, ReleaseEnd, RenewalEnd};
-use crate::process::{Process, events};
 use crate::sys::clock::Moment;
 use crate::sys::histogram::Reading;
+use crate::sys::log_queue;
 use crate::texts::texts;
 
 /// All metrics of this process at one moment; see [`stats`].
@@ -101,7 +102,7 @@ pub fn stats() -> Stats {
     let process = Process::current();
     let mut metrics = of_locks(&process.metrics);
     metrics.extend(of_nodes(&process.endpoints.in_use(), process.clock.now()));
-    let lost = Point::number(Vec::new(), events::lost());
+    let lost = Point::number(Vec::new(), log_queue::dropped());
     metrics.push(counter("redlock_events_dropped_total", "Events that were lost before they were logged.", vec![lost]));
     Stats { metrics }
 }

@@ -298,7 +298,7 @@ impl Facts {
 
 impl Remarks {
     /// Logs them about the node at `address`.
-    pub(crate) fn log(self, address: &impl fmt::Display) {
+    pub(crate) fn log(self, address: &dyn fmt::Display) {
         if let Some(policy) = self.evicts {
             log!(NODE_EVICTS, node = %address, %policy,
                 "node may evict locks when memory is short; set maxmemory-policy noeviction"

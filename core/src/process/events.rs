@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tracing::field::{Field, Visit};
@@ -75,24 +75,7 @@ struct Records {
     lost: u64,
 }
 
-/// The listeners of one process.
-#[derive(Debug, Default)]
-struct Listeners {
-    rings: Followers<Ring>,
-    /// How many records all rings have lost.
-    lost: AtomicU64,
-}
-
-static LISTENERS: PerProcess<Listeners> = PerProcess::new();
-
-fn listeners(pid: Pid) -> &'static Listeners {
-    LISTENERS.of(pid, Listeners::default)
-}
-
-/// Returns how many events of this process were dropped before the program heard them.
-pub(crate) fn lost() -> u64 {
-    listeners(Pid::now()).lost.load(Ordering::Relaxed) + log_queue::dropped()
-}
+static RINGS: PerProcess<Followers<Ring>> = PerProcess::new();
 
 impl Events {
     /// Begins to listen. `wake` is called on any thread when the first record is there to be taken; it must neither block
@@ -104,7 +87,7 @@ impl Events {
         }
         let pid = Pid::now();
         let ring = Arc::new(Ring { wake: Box::new(wake), records: Mutex::default() });
-        listeners(pid).rings.add(Arc::downgrade(&ring));
+        RINGS.of(pid, Followers::default).add(Arc::downgrade(&ring));
         Self { ring: Some(ring), pid }
     }
 
@@ -188,9 +171,9 @@ impl Subscriber for EventSubscriber {
         let at = UNIX_EPOCH + Duration::from_micros(Clock::System.wall_micros());
         let record =
             Record { event: known, at, message: text.message, fields: text.fields, is_claimed: AtomicBool::new(false) };
-        let (record, listeners) = (Arc::new(record), listeners(Pid::now()));
-        for ring in listeners.rings.all() {
-            listeners.lost.fetch_add(ring.put(Arc::clone(&record)), Ordering::Relaxed);
+        let record = Arc::new(record);
+        for ring in RINGS.of(Pid::now(), Followers::default).all() {
+            log_queue::counter().fetch_add(ring.put(Arc::clone(&record)), Ordering::Relaxed);
         }
     }
 

@@ -15,6 +15,7 @@
 
 pub(crate) mod context;
 pub(crate) mod environment;
+#[cfg(feature = "__bindings")]
 pub(crate) mod events;
 pub(crate) mod metrics;
 pub(crate) mod nodes;

@@ -23,9 +23,9 @@ macro_rules! log {
     ($event:ident, $($(%)? $field:ident $(= %$value:expr)?,)* $message:literal $(,)?) => {
         if $crate::event::$event.level <= ::tracing::level_filters::LevelFilter::current() {
             // Another thread may emit it.
-            $(let $field = $crate::sys::log::log!(@text $field $(, $value)?);)*
-            let message = ::std::format!($message);
-            $crate::sys::log_queue::tell(move || {
+            let values = ::std::vec![$($crate::sys::log::log!(@text $field $(, $value)?),)* ::std::format!($message)];
+            $crate::sys::log_queue::tell_values(values, |values| {
+                let [$($field,)* message] = values else { return };
                 ::tracing::event!(
                     name: $crate::event::$event.code,
                     target: $crate::event::$event.topic.target(),
@@ -99,7 +99,7 @@ impl OpenSpan {
     }
 
     /// Emits a node's answer within the span.
-    pub(crate) fn answered(&self, node: &impl Display, answer: &impl Display) {
+    pub(crate) fn answered(&self, node: &dyn Display, answer: &dyn Display) {
         if let Some(span) = self.0.clone().filter(|_| Level::DEBUG <= LevelFilter::current()) {
             let (node, answer) = (node.to_string(), answer.to_string());
             tell(about(span, move |span| {

@@ -66,12 +66,13 @@ pub(crate) fn is_queued() -> bool {
     !NEVER_BLOCKS.load(Ordering::Relaxed) && QUEUE.try_with(|queue| queue.get().is_some()).unwrap_or(false)
 }
 
-/// Returns how many events of this process were dropped.
+/// Returns how many events of this process were dropped before the program heard them.
 pub(crate) fn dropped() -> u64 {
     counter().load(Ordering::Relaxed)
 }
 
-fn counter() -> &'static AtomicU64 {
+/// Counts the events that were dropped.
+pub(crate) fn counter() -> &'static AtomicU64 {
     DROPPED.of(Pid::now(), AtomicU64::default)
 }
 
@@ -93,6 +94,11 @@ fn put_in_queue(entry: Entry, most: usize) {
             counter().fetch_add(1, Ordering::Relaxed);
         }
     });
+}
+
+/// Tells of an event by its values, whose code is compiled once for all of them but for `emit`.
+pub(crate) fn tell_values(values: Vec<String>, emit: fn(&[String])) {
+    tell(move || emit(&values));
 }
 
 /// Runs `work` and ignores a panic in it.
