@@ -107,10 +107,10 @@ fn in_background<T: Send + 'static, E>(
     call: impl Future<Output = T> + Send + 'static,
     interrupted: Option<impl FnMut() -> Result<(), Break<E>>>,
 ) -> Result<T, Stop<E>> {
-    let (task, receiver) = while_awaited(call);
-    process.background.start()?.spawn(task);
-    Ok(runtimes::park_telling(receiver, None::<fn() -> Result<(), Break<E>>>, interrupted)?
-        .map_err(|_| Error::panicked())?)
+    let (task, output) = while_awaited(call);
+    process.background.start()?.spawn_boxed(task);
+    let output = runtimes::park_telling(output, None::<fn() -> Result<(), Break<E>>>, interrupted)?;
+    Ok(output.ok_or_else(Error::panicked)?)
 }
 
 /// Works as [`drive`], but calls `interrupted`, if given, every 25 ms, and ends if that fails. `interrupted` may make

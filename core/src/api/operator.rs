@@ -243,9 +243,9 @@ fn more(one: Reply, other: Reply) -> Reply {
 }
 
 /// Asks each node, where the slot is, within the time of a connect and of an answer.
-async fn ask_each<T, F: Future<Output = Result<T, Failure>>>(
+async fn ask_each<T: Send, F: Future<Output = Result<T, Failure>> + Send>(
     context: &LockContext,
-    call: impl Fn(Connection, bool) -> F,
+    call: impl Fn(Connection, bool) -> F + Sync,
 ) -> Vec<Result<T, Failure>> {
     let clock = &context.process.clock;
     let limit = context.listed.members.connect_timeout + context.spec.settings.node_timeout;
@@ -254,10 +254,10 @@ async fn ask_each<T, F: Future<Output = Result<T, Failure>>>(
 }
 
 /// Asks one node, and once more wherever the slot is by then.
-async fn ask<T, F: Future<Output = Result<T, Failure>>>(
+async fn ask<T: Send, F: Future<Output = Result<T, Failure>> + Send>(
     context: &LockContext,
     node: usize,
-    call: &impl Fn(Connection, bool) -> F,
+    call: &(impl Fn(Connection, bool) -> F + Sync),
 ) -> Result<T, Failure> {
     let mut way = Following::new(&context.set().connections(&Handle::current()), Moment::NEVER);
     let mut answer = ask_on(context, &way.connections, node, call).await;
@@ -272,11 +272,11 @@ async fn ask<T, F: Future<Output = Result<T, Failure>>>(
 }
 
 /// Asks one node over these connections, or the server to which its slot is on its way.
-async fn ask_on<T, F: Future<Output = Result<T, Failure>>>(
+async fn ask_on<T: Send, F: Future<Output = Result<T, Failure>> + Send>(
     context: &LockContext,
     connections: &Arc<Connections>,
     node: usize,
-    call: &impl Fn(Connection, bool) -> F,
+    call: &(impl Fn(Connection, bool) -> F + Sync),
 ) -> Result<T, Failure> {
     let connection = connections.get(node, true).await?;
     let answer = call(connection.clone(), false).await;

@@ -3,7 +3,6 @@
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -12,6 +11,7 @@ use crate::acquire::thread::{Caller, drive};
 use crate::process::Process;
 use crate::process::shutdown::PendingWork;
 use crate::sys::log_queue;
+use crate::sys::task::on_thread;
 
 /// The longest wait for the servers. A longer one would look like a hang. The remaining locks expire after their ttl.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -93,7 +93,7 @@ pub async fn shutdown_async() {
         shutdown();
         let _ = sender.send(());
     };
-    if thread::Builder::new().spawn(end).is_ok() {
+    if on_thread("redlock-shutdown", end).is_ok() {
         drop(receiver.await);
     }
 }
@@ -111,13 +111,12 @@ fn wait(process: &Arc<Process>) {
         });
         ending.clock.timeout(LIMIT, done).await;
     };
-    thread::scope(|scope| {
-        // Drives a runtime of the blocking API, because releases may be queued on its connections.
-        let wait = || drop(drive(&Caller { process, runtime: None, seats: None }, done));
-        if let Ok(driver) = thread::Builder::new().spawn_scoped(scope, wait) {
-            drop(driver.join());
-        }
-    });
+    let process = Arc::clone(process);
+    // Drives a runtime of the blocking API, because releases may be queued on its connections.
+    let wait = move || drop(drive(&Caller { process: &process, runtime: None, seats: None }, done));
+    if let Ok(driver) = on_thread("redlock-shutdown", wait) {
+        drop(driver.join());
+    }
 }
 
 #[cfg(test)]

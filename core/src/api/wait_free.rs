@@ -87,7 +87,7 @@ pub(crate) async fn wait_free(context: LockContext, timeout: Option<Duration>) -
     let limit = timeout.map_or(Moment::NEVER, |timeout| began.after(timeout));
     // One look takes its time.
     let looks_until = if timeout.is_some_and(|timeout| timeout.is_zero()) { Moment::NEVER } else { limit };
-    let (task, receiver) = while_awaited(async move {
+    let (task, free) = while_awaited(async move {
         tokio::select! {
             biased;
             error = end_of(&context) => Err(error),
@@ -95,8 +95,8 @@ pub(crate) async fn wait_free(context: LockContext, timeout: Option<Duration>) -
             never = own_hold::warn(&context, began) => match never {},
         }
     });
-    process.background.start()?.spawn(task);
-    receiver.await.map_err(|_| Error::panicked())?
+    process.background.start()?.spawn_boxed(task);
+    free.await.ok_or_else(Error::panicked)?
 }
 
 async fn until_free(context: &LockContext, began: Moment, limit: Moment, looks_until: Moment) -> Result<bool, Error> {

@@ -9,19 +9,20 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::{mem, thread};
 
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::{Notify, oneshot};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 use crate::error::{Error, ErrorKind};
+use crate::sys::future::in_any_case;
 use crate::sys::handover::Handover;
 use crate::sys::log::log;
 use crate::sys::log_queue::{self, shielded};
+use crate::sys::own_runtime;
 use crate::sys::task::{Task, spawn, spawn_boxed};
 use crate::texts::opaque;
 
@@ -95,8 +96,12 @@ impl Background {
     /// Runs `task` in the background. If the background cannot be started, the task is dropped and must report that in
     /// its own drop.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_boxed(Box::pin(task));
+    }
+
+    fn spawn_boxed(&self, task: Task) {
         match self.start() {
-            Ok(started) => started.spawn(task),
+            Ok(started) => started.spawn_boxed(task),
             Err(error) => log!(BACKGROUND_FAILED, %error, "background work is dropped"),
         }
     }
@@ -106,9 +111,9 @@ impl Background {
         &self,
         call: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
-        let (sender, receiver) = oneshot::channel();
-        self.start()?.spawn(async move { drop(sender.send(call.await)) });
-        receiver.await.map_err(|_| Error::panicked())
+        let (task, output) = in_any_case(call);
+        self.start()?.spawn_boxed(task);
+        output.await.ok_or_else(Error::panicked)
     }
 }
 
@@ -132,7 +137,11 @@ impl Started {
 
     /// Runs `task` in the background.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let task: Task = Box::pin(task);
+        self.spawn_boxed(Box::pin(task));
+    }
+
+    /// Works as [`spawn`](Self::spawn).
+    pub(crate) fn spawn_boxed(&self, task: Task) {
         self.begin(move |runtime| drop(spawn_boxed(runtime, task)));
     }
 
@@ -225,22 +234,16 @@ fn start() -> Result<Started, Error> {
         )
         .with_source(Arc::new(error))
     };
-    let (sender, receiver) = mpsc::sync_channel(1);
     let inbox = Arc::new(Inbox::default());
     let served = Arc::clone(&inbox);
-    let run = move || {
-        IS_BACKGROUND.set(true);
-        log_queue::begin();
-        let runtime = match Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => return drop(sender.send(Err(error))),
-        };
-        drop(sender.send(Ok(runtime.handle().clone())));
-        runtime.block_on(served.serve(runtime.handle()));
+    let main = |runtime: Handle| -> Task {
+        Box::pin(async move {
+            IS_BACKGROUND.set(true);
+            log_queue::begin();
+            served.serve(&runtime).await;
+        })
     };
-    thread::Builder::new().name("redlock".to_owned()).spawn(run).map_err(failed)?;
-    let lost = |_| std::io::Error::other("the thread ended while it started");
-    let runtime = receiver.recv().map_err(lost).and_then(|started| started).map_err(failed)?;
+    let runtime = own_runtime::start("redlock", main).map_err(failed)?;
     Ok(Started { runtime, inbox: Some(inbox) })
 }
 

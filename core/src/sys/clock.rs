@@ -7,7 +7,7 @@
 use std::future::{Future, poll_fn};
 use std::io::ErrorKind;
 use std::panic::catch_unwind;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -163,13 +163,17 @@ impl Clock {
     }
 
     /// Returns the output of `future` if it is ready before `end`; see [`Clock::timeout`].
-    pub(crate) async fn timeout_at<T>(&self, end: Moment, mut future: impl Future<Output = T> + Unpin) -> Option<T> {
-        let mut end = pin!(self.sleep_until(end));
-        poll_fn(|cx| match Pin::new(&mut future).poll(cx) {
+    pub(crate) fn timeout_at<T>(
+        &self,
+        end: Moment,
+        mut future: impl Future<Output = T> + Unpin,
+    ) -> impl Future<Output = Option<T>> {
+        // The sleep is one type for all futures, and the rest is little to compile for each.
+        let mut end: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(self.sleep_until(end));
+        poll_fn(move |cx| match Pin::new(&mut future).poll(cx) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
             Poll::Pending => end.as_mut().poll(cx).map(|()| None),
         })
-        .await
     }
 }
 

@@ -1,12 +1,16 @@
 //! Small helpers for waiting.
 
+use std::any::Any;
 use std::future::{Future, poll_fn, ready};
+use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::sync::LazyLock;
 use std::task::{Context, Poll, Waker};
 
 use tokio::sync::{Notify, oneshot};
 use tokio::task::coop::unconstrained;
+
+use crate::sys::task::Task;
 
 /// Returns the waker for a poll that no task waits behind. Unlike [`Waker::noop`], it is the same one everywhere, so
 /// [`Waker::will_wake`] recognises it. It may recognise [`Waker::noop`] too, depending on how the program was compiled.
@@ -31,16 +35,36 @@ pub(crate) async fn unless<T, E>(end: impl Future<Output = E>, body: impl Future
     .await
 }
 
-/// Returns the task that runs `call`, and the receiver of its output. The task drops the call if the receiver is dropped.
-pub(crate) fn while_awaited<T>(call: impl Future<Output = T>) -> (impl Future<Output = ()>, oneshot::Receiver<T>) {
+/// An output on its way from a task. One type, so that its way is compiled once for all of them.
+type Carried = Box<dyn Any + Send>;
+
+/// Awaits the output of a call in a task; `None` if that does not end.
+pub(crate) struct Awaited<T>(oneshot::Receiver<Carried>, PhantomData<fn() -> T>);
+
+impl<T: 'static> Future for Awaited<T> {
+    type Output = Option<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        Pin::new(&mut self.0).poll(cx).map(|carried| carried.ok()?.downcast().ok().map(|output| *output))
+    }
+}
+
+/// Returns the task that runs `call`, and what awaits its output. The task drops the call if that is dropped.
+pub(crate) fn while_awaited<T: Send + 'static>(call: impl Future<Output = T> + Send + 'static) -> (Task, Awaited<T>) {
     let (mut sender, receiver) = oneshot::channel();
+    let call: Pin<Box<dyn Future<Output = Carried> + Send>> = Box::pin(async move { Box::new(call.await) as Carried });
     let task = async move {
-        let ended = unless(sender.closed(), pin!(call)).await;
-        if let Ok(output) = ended {
+        if let Ok(output) = unless(sender.closed(), call).await {
             drop(sender.send(output));
         }
     };
-    (task, receiver)
+    (Box::pin(task), Awaited(receiver, PhantomData))
+}
+
+/// Works as [`while_awaited`], but the task runs the call to its end.
+pub(crate) fn in_any_case<T: Send + 'static>(call: impl Future<Output = T> + Send + 'static) -> (Task, Awaited<T>) {
+    let (sender, receiver) = oneshot::channel();
+    (Box::pin(async move { drop(sender.send(Box::new(call.await) as Carried)) }), Awaited(receiver, PhantomData))
 }
 
 /// Polls `future` once, which fixes a request's position in its connection's order, and returns the rest of it.
@@ -54,18 +78,22 @@ pub(crate) fn begun<T: Send + 'static>(
 }
 
 /// Runs `futures` together, and returns their outputs in order. Each is first polled in order, too.
-pub async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut running: Vec<_> = futures.into_iter().map(|future| (Some(Box::pin(future)), None)).collect();
+pub async fn join_all<T: Send, F: Future<Output = T> + Send>(futures: Vec<F>) -> Vec<T> {
+    let mut outputs: Vec<Option<T>> = futures.iter().map(|_| None).collect();
+    let mut running: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
+    for (future, output) in futures.into_iter().zip(&mut outputs) {
+        running.push(Box::pin(async move { *output = Some(future.await) }));
+    }
+    until_ready(running).await;
+    outputs.into_iter().flatten().collect()
+}
+
+async fn until_ready(mut running: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
     poll_fn(|cx| {
-        for (future, output) in &mut running {
-            if let Some(Poll::Ready(ready)) = future.as_mut().map(|future| future.as_mut().poll(cx)) {
-                (*future, *output) = (None, Some(ready));
-            }
-        }
-        if running.iter().all(|(future, _)| future.is_none()) { Poll::Ready(()) } else { Poll::Pending }
+        running.retain_mut(|future| future.as_mut().poll(cx).is_pending());
+        if running.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    running.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 /// Waits until `check` returns a value. Calls it now and after each notification. Cancel safe.

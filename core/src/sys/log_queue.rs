@@ -15,11 +15,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
 
 use tokio::sync::oneshot;
 
 use crate::sys::fork::{PerProcess, Pid};
+use crate::sys::task::on_thread;
 
 /// The most entries of the queue. Of a burst, the first ones say why.
 const MOST: usize = 1_024;
@@ -131,7 +131,7 @@ impl LogQueue {
     fn start(&self) -> Option<&Sender<Entry>> {
         let (sender, entries) = mpsc::channel();
         let waiting = Arc::clone(&self.waiting);
-        thread::Builder::new().name("redlock-log".to_owned()).spawn(move || pass_on(&entries, &waiting)).ok()?;
+        on_thread("redlock-log", move || pass_on(&entries, &waiting)).ok()?;
         Some(self.sender.get_or_init(|| sender))
     }
 }
@@ -147,6 +147,7 @@ fn pass_on(entries: &Receiver<Entry>, waiting: &AtomicUsize) {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
+    use std::thread;
 
     use harness::LIMIT;
 

@@ -6,13 +6,14 @@
 
 use std::future::Future;
 use std::io;
-use std::thread;
+use std::sync::Arc;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use crate::sys::future::while_awaited;
-use crate::sys::task::spawn;
+use crate::sys::mutex::Mutex;
+use crate::sys::task::{Task, block_on, on_thread, spawn_boxed};
 
 /// A thread that runs futures, until this is dropped.
 #[derive(Debug)]
@@ -21,27 +22,38 @@ pub(crate) struct OwnRuntime {
     _end: oneshot::Sender<()>,
 }
 
+/// Starts a thread with this name and a runtime, which drives `main` there.
+pub(crate) fn start(name: &str, main: impl FnOnce(Handle) -> Task) -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let (main, place) = (main(handle.clone()), Arc::new(Mutex::new(Some(runtime))));
+    let taken = Arc::clone(&place);
+    let run = move || {
+        let runtime = taken.lock().take();
+        block_on(&runtime.expect("it is taken only here"), main);
+    };
+    if let Err(error) = on_thread(name, run) {
+        // The caller may be in a tokio context, where none may be dropped.
+        if let Some(runtime) = place.lock().take() {
+            runtime.shutdown_background();
+        }
+        return Err(error);
+    }
+    Ok(handle)
+}
+
 impl OwnRuntime {
     /// Starts a thread with this name.
-    pub(crate) async fn start(name: &str) -> io::Result<Self> {
-        let (sender, started) = oneshot::channel();
+    pub(crate) fn start(name: &str) -> io::Result<Self> {
         let (end, ended) = oneshot::channel::<()>();
-        let run = move || match Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => {
-                drop(sender.send(Ok(runtime.handle().clone())));
-                drop(runtime.block_on(ended));
-            }
-            Err(error) => drop(sender.send(Err(error))),
-        };
-        thread::Builder::new().name(name.to_owned()).spawn(run)?;
-        let handle = started.await.map_err(io::Error::other)??;
+        let handle = start(name, |_| Box::pin(async { drop(ended.await) }))?;
         Ok(Self { handle, _end: end })
     }
 
     /// Runs `future` there. Returns `None` if it panics.
     pub(crate) async fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Option<T> {
         let (task, output) = while_awaited(future);
-        spawn(&self.handle, task);
-        output.await.ok()
+        spawn_boxed(&self.handle, task);
+        output.await
     }
 }

@@ -31,7 +31,7 @@ use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::future::{Future, poll_fn};
 use std::mem;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -44,7 +44,7 @@ use crate::sys::clock::{Clock, Moment, Tick};
 use crate::sys::log::log;
 use crate::sys::mutex::Mutex;
 use crate::sys::on_drop::OnDrop;
-use crate::sys::task::block_on;
+use crate::sys::task::{block_on, on_thread};
 
 /// The seats of callers that have no node set.
 const OTHER_SEATS: usize = 8;
@@ -237,13 +237,19 @@ impl Pool {
     /// Drives `future` to its end on the calling thread. Returns its output and the runtime used. Must not be called in
     /// a tokio context.
     pub(crate) fn drive<T>(self: &Arc<Self>, clock: &Clock, idle: Idle, future: impl Future<Output = T>) -> (T, Id) {
+        let mut output = None;
+        let id = self.drive_for(clock, idle, pin!(async { output = Some(future.await) }));
+        (output.expect("it has been driven to its end"), id)
+    }
+
+    fn drive_for(self: &Arc<Self>, clock: &Clock, idle: Idle, future: Pin<&mut dyn Future<Output = ()>>) -> Id {
         let _driven = self.begin_to_drive(idle.id());
         let look = clock.now().since(idle.since) > FRESH;
-        let output = block_on(&idle.runtime, async {
+        block_on(&idle.runtime, async {
             take_in(look).await;
-            future.await
+            future.await;
         });
-        (output, self.put_back(clock, idle))
+        self.put_back(clock, idle)
     }
 
     /// Works as [`Pool::drive`], but calls `interrupted` every [`TICK`] and drops the future if that fails. Then drives
@@ -424,7 +430,7 @@ impl Pool {
                 }
             }
         };
-        if let Err(error) = thread::Builder::new().name("redlock-close".to_owned()).spawn(closes) {
+        if let Err(error) = on_thread("redlock-close", closes) {
             self.stock.lock().closing = false;
             log!(THREAD_MISSING, %error, "no thread to close connections; the next blocking call closes them");
         }

@@ -14,13 +14,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::mutex::Mutex;
+use crate::sys::task::on_thread;
 use crate::texts::opaque;
 
 /// How long a call may take before another one is begun beside it: as long as a resolver waits for one name server.
@@ -82,7 +82,7 @@ impl<K: Ord + Clone + Send + 'static, T: Clone + Send + Sync + 'static> SharedCa
         drop(all);
         let running = Running { calls: Arc::clone(self), key, outcome: None };
         // Without a thread, the call ends at once.
-        drop(thread::Builder::new().name("redlock-system".to_owned()).spawn(move || work(running)));
+        drop(on_thread("redlock-system", move || work(running)));
         result
     }
 }

@@ -1,9 +1,11 @@
-//! Starts tasks on a runtime: the only file that does.
+//! Starts tasks on a runtime, and threads: the only file that does.
 //!
 //! In a simulation a stand-in may replace a runtime. Its tasks can be stopped and ended all at once.
 
 use std::future::Future;
+use std::io;
 use std::pin::{Pin, pin};
+use std::thread::{Builder, JoinHandle};
 
 use tokio::runtime::{Handle, Runtime};
 use tokio::task::AbortHandle;
@@ -24,6 +26,12 @@ pub(crate) fn spawn_boxed(runtime: &Handle, task: Task) -> AbortHandle {
         return stand_in.spawn(task);
     }
     runtime.spawn(task).abort_handle()
+}
+
+/// Runs `work` on a thread of its own. What starts a thread is compiled once for all of them.
+pub(crate) fn on_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let work: Box<dyn FnOnce() + Send> = Box::new(work);
+    Builder::new().name(name.to_owned()).spawn(work)
 }
 
 /// Drives `future` to its end on the calling thread. The runtime's code is compiled once for all of them, too.

@@ -404,11 +404,11 @@ struct Keeper(Weak<Logins>);
 
 impl Keeper {
     async fn run(self) {
-        let mut own = OwnRuntime::start("redlock-login").await;
+        let mut own = OwnRuntime::start("redlock-login");
         loop {
             let Some(logins) = self.0.upgrade() else { return };
             if own.is_err() {
-                own = OwnRuntime::start("redlock-login").await;
+                own = OwnRuntime::start("redlock-login");
             }
             if let Some(error) = logins.call(&own).await {
                 log!(LOGIN_FAILED, %error, "the provider gave no login and is called again; the one before, if there was one, stays in use");
