@@ -140,7 +140,7 @@ impl Wakeup {
         let Some(bell) = self.context.spec.keys.bell() else { return };
         let (keys, token) = (Keys::of_key(bell), Token::fresh(&self.context.process.random));
         let request = |_| Request { keys: Arc::clone(&keys), token, action: Action::Inspect { asks: false } };
-        ask(&self.context, &self.connections, limit, request, |_, _| {}).await;
+        ask(&self.context, &self.connections, limit, &request, &mut |_, _| {}).await;
     }
 }
 
@@ -189,7 +189,7 @@ async fn look_at(
     };
     let mut seen = vec![None; connections.members.len()];
     let mut ttl_left: Option<Duration> = None;
-    ask(context, connections, limit, request, |node, reply| {
+    ask(context, connections, limit, &request, &mut |node, reply| {
         let Reply::Slots { free, ttl_left: left, position, hold } = reply else { return };
         ttl_left = ttl_left.into_iter().chain(left).min();
         if let Some((positions, _)) = positions.filter(|_| anyway || free.is_empty()) {
@@ -211,8 +211,8 @@ async fn ask(
     context: &LockContext,
     connections: &Arc<Connections>,
     limit: Moment,
-    request: impl Fn(usize) -> Request,
-    mut read: impl FnMut(usize, Reply),
+    request: &(dyn Fn(usize) -> Request + Sync),
+    read: &mut (dyn FnMut(usize, Reply) + Send),
 ) {
     let nodes = connections.members.len();
     connections.connect_quorum(connections.connect_limit().min(limit)).await;

@@ -330,7 +330,7 @@ impl Guard {
     fn extend_by(&self, ttl: Option<Duration>) -> Result<(), Error> {
         let lease = Arc::clone(self.lease());
         self.check()?;
-        drive(&Caller::of(self.lease(), self.runtime), hold::extend(lease, ttl))?
+        drive(&Caller::of(self.lease(), self.runtime), hold::extend(lease, ttl.into()))?
     }
 
     /// Ends this hold without a release, and returns a text with which [`Redlock::attach`] goes on with it; see

@@ -127,7 +127,7 @@ impl Guard {
     ///
     /// If the future is dropped, the lock stays valid for at least as long as before.
     pub async fn extend(&self) -> Result<(), Error> {
-        hold::extend(Arc::clone(self.lease()), None).await
+        hold::extend(Arc::clone(self.lease()), None.into()).await
     }
 
     /// Works as [`Guard::extend`], but with another ttl (100 ms to 24 h). Later renewals use it too.
@@ -141,7 +141,7 @@ impl Guard {
     /// As [`Guard::extend`].
     pub async fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
         let ttl = hold::checked(self.lease(), ttl)?;
-        hold::extend(Arc::clone(self.lease()), Some(ttl)).await
+        hold::extend(Arc::clone(self.lease()), Some(ttl).into()).await
     }
 
     /// Completes with the `lost` error when the lock is lost, and never after a release. A local timer completes it,

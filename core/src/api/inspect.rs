@@ -160,6 +160,9 @@ pub(super) struct Seen {
 /// One node's answer, or why the node could not be asked.
 pub(super) type Answer = Result<Seen, Failure>;
 
+/// Whether enough is known.
+type Decided = fn(&LockContext, &[Answer]) -> bool;
+
 /// Reads the state of the name on every node, and the number of those who wait.
 pub(crate) async fn inspect(context: LockContext) -> Result<LockView, Error> {
     let answers = ask(&context, true, |_, _| false).await?;
@@ -257,38 +260,26 @@ async fn is_taken(context: LockContext) -> Result<bool, Error> {
 }
 
 /// Asks every node as [`ask`] does, and again if an idle connection was closed, which says nothing about the lock.
-async fn ask_open(
-    context: &LockContext,
-    counts: bool,
-    decided: impl Fn(&LockContext, &[Answer]) -> bool + Clone + Send + Sync + 'static,
-) -> Result<Vec<Answer>, Error> {
-    let answers = ask(context, counts, decided.clone()).await?;
+async fn ask_open(context: &LockContext, counts: bool, decided: Decided) -> Result<Vec<Answer>, Error> {
+    let answers = ask(context, counts, decided).await?;
     if answers.contains(&Err(Failure::Closed)) { ask(context, counts, decided).await } else { Ok(answers) }
 }
 
 /// Asks every node until `decided`, also how many wait if it `counts`. On the caller's tokio runtime, or else in the
 /// background.
-async fn ask(
-    context: &LockContext,
-    counts: bool,
-    decided: impl Fn(&LockContext, &[Answer]) -> bool + Send + Sync + 'static,
-) -> Result<Vec<Answer>, Error> {
+async fn ask(context: &LockContext, counts: bool, decided: Decided) -> Result<Vec<Answer>, Error> {
     let (listed, context) = (&context.listed, context.clone());
     listed.somewhere(async move { ask_where_it_is(&context, counts, decided).await }).await
 }
 
 /// Asks over the connections of `runtime`, and once more wherever the lock has moved meanwhile.
-async fn ask_where_it_is(
-    context: &LockContext,
-    counts: bool,
-    decided: impl Fn(&LockContext, &[Answer]) -> bool,
-) -> Vec<Answer> {
+async fn ask_where_it_is(context: &LockContext, counts: bool, decided: Decided) -> Vec<Answer> {
     let connections = context.set().connections(&Handle::current());
     let end = connections.connect_limit().after(context.spec.settings.node_timeout);
     let mut way = Following::new(&connections, end);
-    let mut answers = ask_on(context, &connections, None, counts, &decided).await;
+    let mut answers = ask_on(context, &connections, None, counts, decided).await;
     while answers.iter().any(Result::is_err) && way.moves_on(context) {
-        let again = ask_on(context, &way.connections, Some(end), counts, &decided).await;
+        let again = ask_on(context, &way.connections, Some(end), counts, decided).await;
         // What a node has said stays said.
         let merged = answers.into_iter().zip(again).map(|(before, now)| if now.is_ok() { now } else { before.or(now) });
         answers = merged.collect();
@@ -301,7 +292,7 @@ async fn ask_on(
     connections: &Arc<Connections>,
     end: Option<Moment>,
     counts: bool,
-    decided: impl Fn(&LockContext, &[Answer]) -> bool,
+    decided: Decided,
 ) -> Vec<Answer> {
     let nodes = connections.members.len();
     let limit = connections.connect_limit();

@@ -262,7 +262,7 @@ impl Queue {
     pub fn extend(&self, object: &Arc<LockObject>, ttl: Option<Duration>) -> Result<u64, Error> {
         let Extension { lease, ttl, .. } = object.extension(self.current_pid()?, ttl)?;
         lease.remaining_here()?;
-        self.add(false, move || async move { hold::extend(lease, ttl).await.map(|()| Taken::Completed) })
+        self.add(false, move || async move { hold::extend(lease, ttl.into()).await.map(|()| Taken::Completed) })
     }
 
     /// Starts to end the hold without a release, after an extension to `ttl` if there is one. Its result is

@@ -384,7 +384,7 @@ impl LockObject {
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<(), Stop<E>> {
         let Extension { lease, ttl, runtime } = self.extension(Pid::now(), ttl)?;
-        drive_unless(&Caller::of(&Arc::clone(&lease), runtime), hold::extend(lease, ttl), interrupted)
+        drive_unless(&Caller::of(&Arc::clone(&lease), runtime), hold::extend(lease, ttl.into()), interrupted)
     }
 
     /// Has the end of a block release the current hold, as after [`LockObject::enter`].

@@ -87,7 +87,7 @@ impl Attachment {
         let start = round.started;
         let mut ballots = KeyBallots::new(vec![KeyVote::Pending; nodes]);
         ballots.ask(&mut round, &self.request);
-        let verdict = ballots.decide(&mut round, |_, answer, _| extend::vote(answer)).await;
+        let verdict = ballots.decide(&mut round, &mut |_, answer, _| extend::vote(answer)).await;
         let (now, wall) = (connections.clock.now(), connections.clock.wall_micros());
         let acquired = now.before(Duration::from_micros(wall.saturating_sub(self.detached.acquired)));
         let hold_until = settings.max_hold.map(|max_hold| acquired.after(max_hold));

@@ -87,7 +87,7 @@ pub(crate) async fn extend(lease: &Arc<Lease>, connections: &Arc<Connections>, t
     ballots.ask(&mut round, &request);
     let answers = |ballots: &KeyBallots| ballots.answers(&connections.members, describe);
     let mut raised = 0;
-    let judge = |_, answer: &Result<Reply, Failure>, _| {
+    let mut judge = |_, answer: &Result<Reply, Failure>, _| {
         match answer {
             Ok(Reply::Raised) => raised += 1,
             Ok(Reply::Ahead(fence)) => footprint.remembered(*fence),
@@ -95,7 +95,7 @@ pub(crate) async fn extend(lease: &Arc<Lease>, connections: &Arc<Connections>, t
         }
         vote(answer)
     };
-    match ballots.decide(&mut round, judge).await {
+    match ballots.decide(&mut round, &mut judge).await {
         KeyVerdict::Lost(reason) => Extended::Lost(Loss { reason, nodes: answers(&ballots) }),
         KeyVerdict::Open | KeyVerdict::Unknown => Extended::Unknown(extending, answers(&ballots)),
         KeyVerdict::Carried if lease.extended(start, extending, raised >= quorum(connections.members.len())) => {

@@ -38,9 +38,9 @@ pub(crate) fn checked(lease: &Lease, ttl: Duration) -> Result<Duration, Error> {
 }
 
 /// Extends the lock. Runs on the caller's runtime, or else in the background.
-pub(crate) async fn extend(lease: Arc<Lease>, target: impl Into<Target>) -> Result<(), Error> {
+pub(crate) async fn extend(lease: Arc<Lease>, target: Target) -> Result<(), Error> {
     lease.remaining()?;
-    let (asked, target) = (Arc::clone(&lease), target.into());
+    let asked = Arc::clone(&lease);
     let extended = lease.context.listed.somewhere(async move { extend_here(&asked, target).await }).await?;
     match extended {
         Extended::Done => {

@@ -75,8 +75,8 @@ async fn ask(
         Delivery::InOrder if retried.contains(node) => Delivery::Retried,
         sent => sent,
     };
-    let verdict =
-        ballots.decide(&mut round, |node, answer, sent| claim.released(node, answer, as_sent(node, sent))).await;
+    let mut judge = |node, answer: &_, sent| claim.released(node, answer, as_sent(node, sent));
+    let verdict = ballots.decide(&mut round, &mut judge).await;
     (round, ballots, verdict)
 }
 

@@ -202,6 +202,9 @@ pub(crate) struct KeyBallots {
     sent: Vec<Delivery>,
 }
 
+/// Judges one node's answer.
+type Judge<'a> = dyn FnMut(usize, &Result<Reply, Failure>, Delivery) -> KeyVote + Send + 'a;
+
 impl KeyBallots {
     /// Creates ballots without answers. Nodes that are not asked already have their vote.
     pub(crate) fn new(votes: Vec<KeyVote>) -> Self {
@@ -247,11 +250,7 @@ impl KeyBallots {
 
     /// Reads answers until there is a verdict. `vote` says what an answer means. At the deadline the silent nodes fail.
     /// Cancel safe.
-    pub(crate) async fn decide(
-        &mut self,
-        round: &mut Round,
-        mut vote: impl FnMut(usize, &Result<Reply, Failure>, Delivery) -> KeyVote,
-    ) -> KeyVerdict {
+    pub(crate) async fn decide(&mut self, round: &mut Round, vote: &mut Judge<'_>) -> KeyVerdict {
         loop {
             match quorum::keys(&self.votes, round.unresponsive()) {
                 KeyVerdict::Open => {}
