@@ -131,8 +131,8 @@ pub(crate) fn closed() -> Error {
 ///
 /// `timeout`, `unavailable`, `forbidden` or `invalid_argument`, with each node's answer.
 pub(crate) async fn acquire(context: LockContext) -> Result<LeaseOwner, Error> {
-    context.listed.current_runtime()?;
-    Acquire::begin(context)?.finish().await
+    let runtime = context.listed.current_runtime()?;
+    Acquire::begin(context)?.finish(runtime).await
 }
 
 /// Runs one try, on `connections` if the protocol leaves the choice. Votes end after `node_timeout`, or at `limit` if
@@ -213,10 +213,10 @@ impl Acquire {
         })
     }
 
-    /// Attempts until the lock is won and has reached its user.
-    pub(crate) async fn finish(mut self) -> Result<LeaseOwner, Error> {
+    /// Attempts until the lock is won and has reached its user; see [`Acquire::win`].
+    pub(crate) async fn finish(mut self, runtime: Option<Handle>) -> Result<LeaseOwner, Error> {
         loop {
-            let (rest, owner) = self.win().await?;
+            let (rest, owner) = self.win(runtime.as_ref()).await?;
             match rest.activate(owner)? {
                 Ok(owner) => return Ok(owner),
                 Err(rest) => self = rest,
@@ -224,16 +224,16 @@ impl Acquire {
         }
     }
 
-    /// Attempts until won, first on the caller's runtime, then in the background. The caller has to
-    /// [activate](Self::activate) the lock.
-    pub(crate) async fn win(mut self) -> Result<(Self, LeaseOwner), Error> {
+    /// Attempts until won, first on the caller's `runtime`, if it goes on meanwhile, then in the background. The caller
+    /// has to [activate](Self::activate) the lock.
+    pub(crate) async fn win(mut self, runtime: Option<&Handle>) -> Result<(Self, LeaseOwner), Error> {
         if let Some(pause) = self.must_wait() {
             self.pause = pause;
             self.meter.record_contention();
             self.meter.record_wait();
         } else if self.attempts == 0
-            && let Ok(runtime) = Handle::try_current()
-            && let Some(owner) = self.first(&runtime).await?
+            && let Some(runtime) = runtime
+            && let Some(owner) = self.first(runtime).await?
         {
             return Ok((self, owner));
         }
@@ -656,7 +656,9 @@ mod tests {
         let redlock = Redlock::new("memory://least-time").unwrap();
         let (timeout, at_least) = (Some(Some(Duration::from_secs(5))), Some(Duration::from_secs(10)));
         let options = Options { timeout, at_least, ..Options::default() };
-        let win = || Acquire::begin(redlock.session().context(&b"foo"[..].into(), &options).unwrap()).unwrap().win();
+        let runtime = Handle::current();
+        let begin = || Acquire::begin(redlock.session().context(&b"foo"[..].into(), &options).unwrap()).unwrap();
+        let win = || begin().win(Some(&runtime));
         let (_, owner) = win().await.unwrap();
         drop(owner);
         let (rest, owner) = win().await.unwrap();
@@ -688,13 +690,13 @@ mod tests {
         let redlock = Redlock::new("memory://too-late").unwrap();
         let options = Options { ttl: Some(Duration::from_millis(100)), ..Options::default() };
         let context = || redlock.session().context(&b"foo"[..].into(), &options).unwrap();
-        let (rest, owner) = Acquire::begin(context()).unwrap().win().await.unwrap();
+        let (rest, owner) = Acquire::begin(context()).unwrap().win(Some(&Handle::current())).await.unwrap();
         while owner.lease().is_valid() {
             owner.lease().context.process.clock.sleep(Duration::from_millis(10)).await;
         }
         let (rest, said) = heard::text(|| rest.activate(owner).unwrap().unwrap_err());
         assert_eq!(said, "");
-        let owner = rest.finish().await.unwrap();
+        let owner = rest.finish(None).await.unwrap();
         assert!(owner.lease().is_valid());
     }
 }

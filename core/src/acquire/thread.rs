@@ -135,7 +135,7 @@ pub(crate) fn drive_unless<T: Send + 'static, E>(
 /// Acquires on the calling thread. The thread drives the first attempt, and parks while the background waits. Returns
 /// the runtime whose connections know about the lock; `None` for the background's. Calls `waits` before it waits for others,
 /// or once it has parked for longer than it takes to leave the lock to others for a moment. Calls `interrupted`, if given,
-/// every 25 ms. Ends if one of them fails. Not for a tokio context.
+/// every 25 ms. Ends if one of them fails. In a tokio context, which permits only to park, the background does it all.
 fn acquire<E>(
     context: LockContext,
     waits: impl FnOnce() -> Result<(), E>,
@@ -170,7 +170,7 @@ fn acquire<E>(
     if let Some(waits) = waits.take_if(|_| waits_for_others) {
         waits()?;
     }
-    match runtimes::park_telling(acquire.finish(), waits, interrupted) {
+    match runtimes::park_telling(acquire.finish(None), waits, interrupted) {
         Ok(owner) => Ok((owner?, None)),
         Err(early) => {
             if matches!(early, Break::Interrupted(_)) {
@@ -183,44 +183,16 @@ fn acquire<E>(
     }
 }
 
-/// Works as [`acquire`], also in a tokio context. Ends with `None` once `stopped` does.
+/// Works as [`acquire`]. Ends with `None` once `stopped` does.
 pub(crate) fn acquire_until(
     context: LockContext,
     stopped: Option<&Arc<Ending>>,
 ) -> Result<Option<(LeaseOwner, Option<Id>)>, Error> {
-    if Handle::try_current().is_ok() {
-        let owner = acquire_parked(context, &stopped.cloned().unwrap_or_default())?;
-        return Ok(owner.map(|owner| (owner, None)));
-    }
     let interrupted = stopped.map(|stopped| move || if stopped.has_started() { Err(()) } else { Ok(()) });
     match acquire(context, || Ok(()), interrupted) {
         Ok(acquired) => Ok(Some(acquired)),
         Err(Stop::Failed(error)) => Err(error),
         Err(Stop::Interrupted(())) => Ok(None),
-    }
-}
-
-/// Acquires in the background while the calling thread parks, which a tokio context permits. Ends with `None` once
-/// `stopped` does. The call begins and ends on the calling thread, to whose span it belongs.
-fn acquire_parked(context: LockContext, stopped: &Arc<Ending>) -> Result<Option<LeaseOwner>, Error> {
-    background::refuse_to_block()?;
-    let process = Arc::clone(&context.process);
-    let mut acquire = Acquire::begin(context)?;
-    loop {
-        let stopped = Arc::clone(stopped);
-        let won = drive(&Caller { process: &process, runtime: None, seats: None }, async move {
-            tokio::select! {
-                biased;
-                () = stopped.wait_started() => None,
-                won = acquire.win() => Some(won),
-            }
-        })?;
-        let Some(won) = won else { return Ok(None) };
-        let (rest, owner) = won?;
-        match rest.activate(owner)? {
-            Ok(owner) => return Ok(Some(owner)),
-            Err(rest) => acquire = rest,
-        }
     }
 }
 

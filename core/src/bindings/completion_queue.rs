@@ -35,6 +35,7 @@ use std::pin::Pin;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::acquire::Acquire;
@@ -468,7 +469,7 @@ impl Queue {
     /// Runs an acquire in the background.
     fn run_acquire(&self, id: u64, acquire: Acquire) -> Result<(), Error> {
         self.run(id, true, move || async move {
-            match acquire.win().await {
+            match acquire.win(Some(&Handle::current())).await {
                 Ok((acquire, owner)) => Outcome::Won(Box::new(acquire), owner),
                 Err(error) => Outcome::Finished(Err(error)),
             }
