@@ -66,7 +66,7 @@ pub(crate) async fn attempt(
     let claim = Claim::new(&context.process, &context.listed, keys, (settings.key_ttl(), settings.node_timeout));
     // Those who wait for a slot are counted when they look.
     let positions = state.positions.clone().filter(|_| state.slot.is_none());
-    let round = Round::new(connections, claim.footprint(), settings.node_timeout, limit);
+    let round = Round::new(connections, &claim.footprint, settings.node_timeout, limit);
     let start = round.started;
     let count = positions.as_ref().map(|positions| Count::new(context, connections, positions));
     let mut asking = Asking::new(round, count);
@@ -88,7 +88,7 @@ pub(crate) async fn attempt(
         && connections.clock.now() < valid_until
     {
         let failed = (0..nodes).filter(|node| ballots.votes[*node] == Vote::Failed);
-        let failed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(NodeMask::NONE, NodeMask::with);
+        let failed = failed.filter(|node| claim.footprint.has_nothing(*node)).fold(NodeMask::NONE, NodeMask::with);
         // A straggler without the script is not asked again after the verdict. It does not have a key either.
         let kept = (nodes > 1).then(|| (Arc::clone(&context.process), Arc::clone(&connections.members)));
         let unsent = asking.into_round().drain_in_background(kept, |kept, node, answer, _| {
@@ -97,8 +97,8 @@ pub(crate) async fn attempt(
             }
         });
         let missed = unsent.union(failed);
-        let unit = claim.unit();
         return Ok(Won {
+            unit: claim.unit,
             right: claim,
             fence,
             level: fence,
@@ -106,7 +106,6 @@ pub(crate) async fn attempt(
             asked: start,
             kept: settings.ttl,
             valid_until,
-            unit,
             missed,
             slot: state.slot,
         });

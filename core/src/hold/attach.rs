@@ -61,19 +61,19 @@ impl Attachment {
         let mut claim =
             Claim::new(process, listed, keys, (spec.settings.key_ttl().max(ttl), spec.settings.node_timeout));
         if detached.keeps_token {
-            claim.set_token(detached.token);
+            claim.token = detached.token;
         }
         let fence_ttl = spec.settings.fence_ttl.max(2 * ttl);
         let rekey = |former| Action::Rekey { former, ttl, fence: detached.level, fence_ttl };
         let request = claim.request(rekey(detached.token));
-        claim.set_key_back(Some(Request { token: detached.token, action: rekey(claim.token()), ..request.clone() }));
+        claim.key_back = Some(Request { token: detached.token, action: rekey(claim.token), ..request.clone() });
         Self { context: context.clone(), detached: Arc::clone(detached), ttl, request, claim: Some(claim) }
     }
 
     /// Takes the right to the keys, which are not keyed back then.
     pub(crate) fn take_claim(&mut self) -> Option<Claim> {
         let mut claim = self.claim.take()?;
-        claim.set_key_back(None);
+        claim.key_back = None;
         Some(claim)
     }
 
@@ -82,7 +82,7 @@ impl Attachment {
         let nodes = connections.members.len();
         let settings = &self.context.spec.settings;
         let claim = self.claim.as_ref().expect("taken only when it is over");
-        let round = Round::new(connections, claim.footprint(), settings.node_timeout, limit);
+        let round = Round::new(connections, &claim.footprint, settings.node_timeout, limit);
         let mut round = round.urgent(connect_by).until(limit);
         let start = round.started;
         let mut ballots = KeyBallots::new(vec![KeyVote::Pending; nodes]);
@@ -107,11 +107,11 @@ impl Attachment {
         let mut claim = self.claim.take().expect("it was there");
         let unsent = round.drain_in_background((), |(), _, _, _| {});
         let failed = (0..nodes).filter(|node| ballots.votes()[*node] == KeyVote::Failed);
-        let missed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(unsent, NodeMask::with);
+        let missed = failed.filter(|node| claim.footprint.has_nothing(*node)).fold(unsent, NodeMask::with);
         // Else the keys are those of the text, which stay as they are however the hold ends.
         if !self.detached.keeps_token {
-            claim.set_key_back(None);
-            claim.set_former(self.detached.token, missed);
+            claim.key_back = None;
+            claim.former = Some((self.detached.token, missed));
         }
         Try::Won(Box::new(Won {
             fence: self.detached.fence,
@@ -120,7 +120,7 @@ impl Attachment {
             asked: start,
             kept: self.ttl,
             valid_until,
-            unit: claim.unit(),
+            unit: claim.unit,
             missed,
             slot: self.detached.slot(),
             right: Ownership::Fenced(claim),

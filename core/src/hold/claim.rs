@@ -19,6 +19,7 @@
 //! - the process forks: the child drops nothing, the parent still holds the lock;
 //! - the background cannot start: the keys expire after one ttl.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -46,13 +47,14 @@ pub(crate) struct Claim(Box<Slot>);
 struct Slot(Option<Inner>);
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     process: Arc<Process>,
     listed: Arc<NodeSet>,
     keys: Arc<Keys>,
-    token: Token,
-    unit: f64,
-    footprint: Arc<Footprint>,
+    pub(super) token: Token,
+    /// A number in [0, 1), drawn with the token to save the hot path a second system call.
+    pub(crate) unit: f64,
+    pub(crate) footprint: Arc<Footprint>,
     node_timeout: Duration,
     /// The longest ttl that the keys were given, in nanoseconds.
     ttl: AtomicU64,
@@ -61,9 +63,24 @@ struct Inner {
     /// Whether the next call of this process begins behind the releases of a drop: not if the nodes had their time.
     keeps_others_back: bool,
     /// What is sent in place of each release: it gives the keys back to whom they are from.
-    key_back: Option<Request>,
-    /// The token in place of which this one was attached, and the nodes that did not hear of it.
-    former: Option<(Token, NodeMask)>,
+    pub(super) key_back: Option<Request>,
+    /// The token in place of which this one was attached, and the nodes that did not hear of it. Its keys are released too,
+    /// on those of these nodes where this token has none by then.
+    pub(super) former: Option<(Token, NodeMask)>,
+}
+
+impl Deref for Claim {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        self.0.0.as_ref().expect("taken only by drop")
+    }
+}
+
+impl DerefMut for Claim {
+    fn deref_mut(&mut self) -> &mut Inner {
+        self.0.0.as_mut().expect("taken only by drop")
+    }
 }
 
 impl Claim {
@@ -91,70 +108,27 @@ impl Claim {
         Self(Box::new(Slot(Some(inner))))
     }
 
-    fn inner(&self) -> &Inner {
-        self.0.0.as_ref().expect("taken only by drop")
-    }
-
-    fn inner_mut(&mut self) -> &mut Inner {
-        self.0.0.as_mut().expect("taken only by drop")
-    }
-
     /// Gives up the right to the keys, which stay as they are, because somebody else has it. Keys that nodes may yet make are
     /// released: those of nodes that had none, and have not answered.
     pub(crate) fn hand_over(self) {
-        self.footprint().keep_possible();
+        self.footprint.keep_possible();
         // Releases what is left.
         drop(self);
     }
 
-    /// Has it be the right to the keys of a token that somebody has already.
-    pub(crate) fn set_token(&mut self, token: Token) {
-        self.inner_mut().token = token;
-    }
-
-    /// Has `key_back` sent in place of each release, or releases again.
-    pub(crate) fn set_key_back(&mut self, key_back: Option<Request>) {
-        self.inner_mut().key_back = key_back;
-    }
-
-    /// Records the `former` token, in place of which this one was attached. Its keys are released too, on those of the
-    /// `missed` nodes where this token has none by then.
-    pub(crate) fn set_former(&mut self, former: Token, missed: NodeMask) {
-        self.inner_mut().former = Some((former, missed));
-    }
-
-    /// Returns the former token, of a lock that was attached in place of it.
-    pub(crate) fn former(&self) -> Option<Token> {
-        self.inner().former.map(|(former, _)| former)
-    }
-
-    pub(crate) fn token(&self) -> Token {
-        self.inner().token
-    }
-
-    pub(crate) fn footprint(&self) -> &Arc<Footprint> {
-        &self.inner().footprint
-    }
-
-    /// Returns a number in [0, 1), drawn with the token to save the hot path a second system call.
-    pub(crate) fn unit(&self) -> f64 {
-        self.inner().unit
-    }
-
     /// Raises the recorded ttl to at least `ttl`.
     pub(crate) fn raise_ttl(&self, ttl: Duration) {
-        self.inner().ttl.fetch_max(nanos(ttl), Ordering::Relaxed);
+        self.ttl.fetch_max(nanos(ttl), Ordering::Relaxed);
     }
 
     /// Keeps the key until then, also after a release: nobody has the lock in that time.
     pub(crate) fn keep_until(&self, moment: Moment) {
-        self.inner().kept_until.set(moment);
+        self.kept_until.set(moment);
     }
 
     /// Makes a request with this token.
     pub(crate) fn request(&self, action: Action) -> Request {
-        let inner = self.inner();
-        Request { keys: Arc::clone(&inner.keys), token: inner.token, action }
+        Request { keys: Arc::clone(&self.keys), token: self.token, action }
     }
 
     /// Asks every node where this token may have left a key to delete it. Each node has `time` to answer.
@@ -170,26 +144,25 @@ impl Claim {
         time: Duration,
         held: Option<(Moment, &Arc<str>)>,
     ) -> (Round, Vec<KeyVote>) {
-        let inner = self.inner();
-        let round = Round::new(connections, &inner.footprint, time, Moment::NEVER);
+        let round = Round::new(connections, &self.footprint, time, Moment::NEVER);
         // The promised end of a call leaves its clean-up this time, and not more for scripts that a node forgot.
         let mut round = match held {
             Some((connect_by, _)) => round.urgent(connect_by),
             None => round.strict(),
         };
         let mut votes = vec![KeyVote::Absent; connections.members.len()];
-        let rest = inner.kept_until().map(|until| until.since(connections.clock.now()));
-        for (node, trace) in inner.footprint.all().into_iter().enumerate() {
+        let rest = self.kept_until().map(|until| until.since(connections.clock.now()));
+        for (node, trace) in self.footprint.all().into_iter().enumerate() {
             if matches!(trace, Trace::Nothing) {
                 continue;
             }
-            let mut action = Action::give_up(&inner.keys, held.is_some(), rest);
+            let mut action = Action::give_up(&self.keys, held.is_some(), rest);
             if let (Some((_, label)), Action::Release { granted, .. }) = (held, &mut action) {
                 *granted = trace.granted().map(|fence| (fence, Arc::clone(label)));
             }
-            let release = inner.key_back.clone().unwrap_or_else(|| self.request(action));
+            let release = self.key_back.clone().unwrap_or_else(|| self.request(action));
             match trace {
-                Trace::Unanswered { connection, .. } => match inner.driven(connections, node, connection) {
+                Trace::Unanswered { connection, .. } => match self.driven(connections, node, connection) {
                     Some(via) => round.ask(node, release, Some(via)),
                     None => round.ask_out_of_order(node, release),
                 },
@@ -202,16 +175,15 @@ impl Claim {
 
     /// Records a node's answer to a release.
     pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, sent: Delivery) -> KeyVote {
-        let inner = self.inner();
-        pending_releases::tell_waiters(&inner.process, &inner.listed.waiters, &inner.keys, answer);
-        released(&inner.footprint, node, answer, sent)
+        pending_releases::tell_waiters(&self.process, &self.listed.waiters, &self.keys, answer);
+        released(&self.footprint, node, answer, sent)
     }
 
     /// Deletes the keys of a lost attempt over the caller's connections, or gives them back. Waits for all responsive nodes,
     /// so that no request of the attempt stays unwritten, until `end` at most. Returns the nodes that had a key until then.
     /// Cancel safe: missing releases become pending.
     pub(crate) async fn release_all_now(mut self, connections: &Arc<Connections>, end: Moment) -> NodeMask {
-        let (round, mut votes) = self.release_round(connections, self.inner().node_timeout, None);
+        let (round, mut votes) = self.release_round(connections, self.node_timeout, None);
         let mut round = round.until(end);
         loop {
             let unresponsive = connections.members.health.unresponsive();
@@ -223,8 +195,7 @@ impl Claim {
         }
         // Dropping the claim queues the missing releases now, and the background waits for the answers.
         drop(round);
-        let inner = self.inner_mut();
-        inner.keeps_others_back = inner.key_back.is_some();
+        self.keeps_others_back = self.key_back.is_some();
         drop(self);
         // The caller may not drive its connections again: lets them write what was queued.
         tokio::task::yield_now().await;
@@ -234,14 +205,13 @@ impl Claim {
     /// Receives the missing answers of a release round while the connections' runtime is driven. Releases without an
     /// answer when the nodes' time is over become pending, even if the runtime was not driven.
     pub(crate) fn finish_in_background(mut self, round: Round) {
-        self.inner_mut().keeps_others_back = false;
-        let inner = self.inner();
-        if round.is_idle() && inner.footprint.is_clear() && inner.former.is_none() {
+        self.keeps_others_back = false;
+        if round.is_idle() && self.footprint.is_clear() && self.former.is_none() {
             // Drop has no work left, so it need not check for a fork.
             self.0.0 = None;
             return;
         }
-        let (process, footprint) = (Arc::clone(&inner.process), Arc::clone(&inner.footprint));
+        let (process, footprint) = (Arc::clone(&self.process), Arc::clone(&self.footprint));
         let time = round.node_timeout;
         let due = backoff::unheard(round.started.after(time), time);
         round.drain_in_background(footprint, |footprint, node, answer, sent| {

@@ -75,7 +75,7 @@ async fn detach_here(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<Detachi
     let (claim, detached) = lease.begin_detach()?;
     // What arrives later does no harm, but for what makes a reader of the former token again.
     clock.timeout_at(end, pin!(lease.settled())).await;
-    let unanswered = claim.footprint().unanswered();
+    let unanswered = claim.footprint.unanswered();
     if is_shared && !unanswered.is_empty() {
         return Err(refused(&lease, unanswered, "was released"));
     }

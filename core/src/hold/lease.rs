@@ -265,7 +265,7 @@ impl Timed for Lease {
     fn may_lack(&self, node: usize) -> bool {
         let state = self.state();
         // It is not renewed, and the node may have forgotten it; or its footprint there is empty.
-        state.claim().is_some_and(|claim| !self.is_renewed(&state) || claim.footprint().has_nothing(node))
+        state.claim().is_some_and(|claim| !self.is_renewed(&state) || claim.footprint.has_nothing(node))
     }
 
     fn is_of(&self, client: &Arc<Ending>) -> bool {
@@ -543,7 +543,7 @@ impl Lease {
         let detached = Detached {
             kind: spec.names.kind(self.slot),
             names: spec.names.each().iter().map(|name| name.bytes().to_vec()).collect(),
-            token: claim.token(),
+            token: claim.token,
             keeps_token: false,
             fence: self.fence,
             level,
@@ -560,7 +560,7 @@ impl Lease {
 
     /// Returns the nodes that may still execute an acquire or a restore of the lock, which they have not answered.
     pub(crate) fn open_creates(&self) -> NodeMask {
-        self.state().claim().map_or(NodeMask::NONE, |claim| claim.footprint().unanswered())
+        self.state().claim().map_or(NodeMask::NONE, |claim| claim.footprint.unanswered())
     }
 
     /// Waits until nothing is asked of the nodes any more about a lock that is not held. Cancel safe.
@@ -587,11 +587,11 @@ impl Lease {
         let kept = ttl.max(self.least_left());
         let claim = state.claim()?;
         claim.raise_ttl(kept);
-        let highest = claim.footprint().highest();
+        let highest = claim.footprint.highest();
         let fence = state.level;
         let floor = (highest > fence).then_some(highest);
         let action = Action::Extend { ttl: kept, fence, fence_ttl: self.fence_ttl(kept), floor };
-        let begun = (Extending { number, ttl, sets, floor }, claim.request(action), Arc::clone(claim.footprint()));
+        let begun = (Extending { number, ttl, sets, floor }, claim.request(action), Arc::clone(&claim.footprint));
         state.floor = floor.unwrap_or(state.floor);
         Some(begun)
     }
@@ -599,13 +599,13 @@ impl Lease {
     /// Returns whether a node remembers more than the lock counts as, or than an extension has tried to make it count as.
     fn is_behind(&self) -> bool {
         let state = self.state();
-        state.claim().is_some_and(|claim| claim.footprint().highest() > state.level.max(state.floor))
+        state.claim().is_some_and(|claim| claim.footprint.highest() > state.level.max(state.floor))
     }
 
     /// Records that a node has the lock by a grant of this fence, or has no lock and remembers it, above the level.
     pub(crate) fn found_ahead(self: &Arc<Self>, fence: u64) {
         if let Some(claim) = self.state().claim() {
-            claim.footprint().remembered(fence);
+            claim.footprint.remembered(fence);
         }
         self.catch_up();
     }
@@ -619,7 +619,7 @@ impl Lease {
 
     /// Whether nodes may have the key of a former token, in place of which the lock was attached.
     pub(crate) fn has_former(&self) -> bool {
-        self.state().claim().is_some_and(|claim| claim.former().is_some())
+        self.state().claim().is_some_and(|claim| claim.former.is_some())
     }
 
     /// Queues a request that puts the lock back on a node while the others keep it, in place of the key of the former
@@ -637,13 +637,13 @@ impl Lease {
             return None;
         }
         let (ttl, fence_ttl) = (left.max(self.least_left()), self.fence_ttl(state.ttl));
-        let action = if let Some(former) = claim.former().filter(|_| rekeys) {
+        let action = if let Some((former, _)) = claim.former.filter(|_| rekeys) {
             Action::Rekey { former, ttl, fence: state.level, fence_ttl }
         } else {
             let label = Arc::clone(&self.context.spec.settings.label);
             Action::Restore { ttl, fence: self.fence, level: state.level, fence_ttl, label }
         };
-        Some(queue(claim.request(action), claim.footprint(), state.ttl.max(self.context.spec.settings.at_least)))
+        Some(queue(claim.request(action), &claim.footprint, state.ttl.max(self.context.spec.settings.at_least)))
     }
 
     /// Returns what is left of the least time. A release does not lengthen a key, so it must be kept for that anyway.

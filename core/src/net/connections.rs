@@ -236,7 +236,7 @@ impl Connections {
 
     /// Returns the connection to `node`, if any.
     pub(crate) fn current(&self, node: usize) -> Option<Connection> {
-        self.slots[node].current()
+        self.slots[node].state.lock().connection.clone()
     }
 
     /// Returns the way to `node` over the current connection, if there is one.
@@ -275,7 +275,7 @@ impl Connections {
 
     /// Counts the nodes that are connected.
     fn ready_count(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.is_ready()).count()
+        self.slots.iter().filter(|slot| slot.state.lock().connection.is_some()).count()
     }
 
     /// Returns when a connect that begins now is out of time.

@@ -79,16 +79,6 @@ pub(super) struct State {
 }
 
 impl Slot {
-    /// Returns the connection, if any.
-    pub(super) fn current(&self) -> Option<Connection> {
-        self.state.lock().connection.clone()
-    }
-
-    /// Whether there is a connection.
-    pub(super) fn is_ready(&self) -> bool {
-        self.state.lock().connection.is_some()
-    }
-
     /// Whether the node will report the next change of every key read on the connection.
     pub(super) fn is_watched(&self) -> bool {
         let state = self.state.lock();
