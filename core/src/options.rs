@@ -267,9 +267,9 @@ macro_rules! options {
         impl Options {
             /// Fills in `defaults` for the options that were left out.
             pub(crate) fn or(&self, defaults: &Self) -> Self {
-                let default_to = |option| (!self.built_in.contains(&option)).then_some(defaults);
+                let has = |option, is_given| if is_given || self.built_in.contains(&option) { self } else { defaults };
                 Self {
-                    $($option: self.$option.clone().or_else(|| default_to(stringify!($option))?.$option.clone()),)+
+                    $($option: has(stringify!($option), self.$option.is_some()).$option.clone(),)+
                     built_in: Vec::new(),
                 }
             }
