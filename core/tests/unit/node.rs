@@ -141,6 +141,25 @@ impl OnServer {
         matches!(self.server.command(&["COMMAND", "INFO", command]), redis::Value::Array(known) if known != [redis::Value::Nil])
     }
 
+    /// Looks at several keys.
+    pub(crate) fn look_at(&mut self, keys: &[&[u8]]) -> Vec<Option<Seen>> {
+        type Looked = (String, Vec<u8>, i64, Vec<Vec<u8>>);
+        let mut look = redis::cmd("EVAL");
+        let looked: Vec<Looked> = look.arg(LOOK).arg(keys.len()).arg(keys).query(&mut self.own).unwrap();
+        assert_eq!(looked.len(), keys.len());
+        let seen = |(kind, text, left, members): Looked| {
+            let members = members.chunks(2).map(|pair| (score_of(&pair[1]), pair[0].clone()));
+            let content = match kind.as_str() {
+                "none" => return None,
+                "string" => Content::Text(text),
+                "zset" => Content::Sorted(members.collect::<SortedSet>()),
+                _ => Content::Other,
+            };
+            Some(Seen { content, left: u64::try_from(left).ok().map(Duration::from_millis) })
+        };
+        looked.into_iter().map(seen).collect()
+    }
+
     /// Reads the server's clock, in microseconds.
     pub(crate) fn time(&mut self) -> u64 {
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut self.own).unwrap();
@@ -148,10 +167,14 @@ impl OnServer {
     }
 }
 
-/// Reads any key in one request.
-const LOOK: &str = "local kind = redis.call('TYPE', KEYS[1]).ok
-local members = kind == 'zset' and redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES') or {}
-return {kind, kind == 'string' and redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]), members}";
+/// Reads any keys in one request.
+const LOOK: &str = "local seen = {}
+for place, key in ipairs(KEYS) do
+local kind = redis.call('TYPE', key).ok
+local members = kind == 'zset' and redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') or {}
+seen[place] = {kind, kind == 'string' and redis.call('GET', key) or '', redis.call('PTTL', key), members}
+end
+return seen";
 
 /// A score as a server writes it.
 fn score_of(text: &[u8]) -> i64 {
@@ -200,17 +223,7 @@ impl World for OnServer {
     }
 
     fn look(&mut self, key: &[u8]) -> Option<Seen> {
-        type Looked = (String, Vec<u8>, i64, Vec<Vec<u8>>);
-        let mut look = redis::cmd("EVAL");
-        let (kind, text, left, members): Looked = look.arg(LOOK).arg(1).arg(key).query(&mut self.own).unwrap();
-        let members = members.chunks(2).map(|pair| (score_of(&pair[1]), pair[0].clone()));
-        let content = match kind.as_str() {
-            "none" => return None,
-            "string" => Content::Text(text),
-            "zset" => Content::Sorted(members.collect::<SortedSet>()),
-            _ => Content::Other,
-        };
-        Some(Seen { content, left: u64::try_from(left).ok().map(Duration::from_millis) })
+        self.look_at(&[key]).remove(0)
     }
 
     fn clear(&mut self) {
