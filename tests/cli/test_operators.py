@@ -103,7 +103,7 @@ def test_every_field_is_documented(redlock: Redlock) -> None:
     for field in LOCK_KEYS | NODE_KEYS:
         assert f"`{field}`" in table, field
         assert re.search(rf"\b{field}\b", said.partition("--json")[2]), field
-    assert "null; `labels` is then empty" in page
+    assert "null if unknown (`labels`: empty)" in page
     assert "null; labels is then empty" in " ".join(said.split())
     free = redlock.end("status", "--json", "free")
     assert [field for field, value in locks(free)["free"].items() if value == []] == ["labels"]
