@@ -6,6 +6,7 @@
 //! It asks over connections that nodes do not notify: those of the caller's runtime, or the background's own. On the
 //! connections of waiters, each read of a waiters key would cause a notification of every waiter that comes.
 
+use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -175,7 +176,7 @@ pub(crate) async fn inspect(context: LockContext) -> Result<LockView, Error> {
 ///
 /// Those of [`is_locked`].
 pub(crate) async fn inspect_known(context: LockContext) -> Result<LockView, Error> {
-    let answers = ask_open(&context, true, |_, _| false).await?;
+    let answers = ask(&context, true, |_, _| false).await?;
     if is_decided(&context, &answers) { Ok(view(&context, answers)) } else { Err(unknown(&context, &answers)) }
 }
 
@@ -255,14 +256,8 @@ pub(crate) fn unanswered(context: &LockContext, within: Duration) -> Error {
 async fn is_taken(context: LockContext) -> Result<bool, Error> {
     // Readers leave a shared lock to those who wait for it.
     let counts = context.spec.names.are_shared();
-    let answers = ask_open(&context, counts, is_decided).await?;
+    let answers = ask(&context, counts, is_decided).await?;
     quorum::is_locked(&ballots(&context, &answers)).ok_or_else(|| unknown(&context, &answers))
-}
-
-/// Asks every node as [`ask`] does, and again if an idle connection was closed, which says nothing about the lock.
-async fn ask_open(context: &LockContext, counts: bool, decided: Decided) -> Result<Vec<Answer>, Error> {
-    let answers = ask(context, counts, decided).await?;
-    if answers.contains(&Err(Failure::Closed)) { ask(context, counts, decided).await } else { Ok(answers) }
 }
 
 /// Asks every node until `decided`, also how many wait if it `counts`. On the caller's tokio runtime, or else in the
@@ -272,13 +267,15 @@ async fn ask(context: &LockContext, counts: bool, decided: Decided) -> Result<Ve
     listed.somewhere(async move { ask_where_it_is(&context, counts, decided).await }).await
 }
 
-/// Asks over the connections of `runtime`, and once more wherever the lock has moved meanwhile.
+/// Asks over the connections of `runtime`, and once more if an idle connection was closed, which says nothing about the lock,
+/// and wherever the lock has moved meanwhile.
 async fn ask_where_it_is(context: &LockContext, counts: bool, decided: Decided) -> Vec<Answer> {
     let connections = context.set().connections(&Handle::current());
     let end = connections.connect_limit().after(context.spec.settings.node_timeout);
     let mut way = Following::new(&connections, end);
     let mut answers = ask_on(context, &connections, None, counts, decided).await;
-    while answers.iter().any(Result::is_err) && way.moves_on(context) {
+    let mut is_closed = answers.contains(&Err(Failure::Closed));
+    while answers.iter().any(Result::is_err) && (mem::take(&mut is_closed) || way.moves_on(context)) {
         let again = ask_on(context, &way.connections, Some(end), counts, decided).await;
         // What a node has said stays said.
         let merged = answers.into_iter().zip(again).map(|(before, now)| if now.is_ok() { now } else { before.or(now) });
