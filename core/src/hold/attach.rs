@@ -97,6 +97,10 @@ impl Attachment {
             KeyVerdict::Carried if hold_until.is_some_and(|hold_until| hold_until <= now) => {
                 return Try::Lost(LostReason::MaxHold, Vec::new());
             }
+            // A node that was not keyed back yet shows the token of an attempt before this one.
+            KeyVerdict::Lost(_) if self.context.listed.waiters.is_leaving(&self.request.keys) => {
+                return Try::Unknown(ballots);
+            }
             KeyVerdict::Lost(reason) => {
                 let is_expired = reason == LostReason::Deleted && wall >= self.detached.end;
                 let reason = if is_expired { LostReason::Expired } else { reason };
@@ -110,8 +114,10 @@ impl Attachment {
         let missed = failed.filter(|node| claim.footprint.has_nothing(*node)).fold(unsent, NodeMask::with);
         // Else the keys are those of the text, which stay as they are however the hold ends.
         if !self.detached.keeps_token {
+            let is_unheard = |node: &usize| matches!(ballots.votes()[*node], KeyVote::Failed | KeyVote::Pending);
+            let unheard = (0..nodes).filter(is_unheard).fold(NodeMask::NONE, NodeMask::with);
             claim.key_back = None;
-            claim.former = Some((self.detached.token, missed));
+            claim.former = Some((self.detached.token, unheard));
         }
         Try::Won(Box::new(Won {
             fence: self.detached.fence,

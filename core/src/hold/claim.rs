@@ -64,8 +64,8 @@ pub(crate) struct Inner {
     keeps_others_back: bool,
     /// What is sent in place of each release: it gives the keys back to whom they are from.
     pub(super) key_back: Option<Request>,
-    /// The token in place of which this one was attached, and the nodes that did not hear of it. Its keys are released too,
-    /// on those of these nodes where this token has none by then.
+    /// The token in place of which this one was attached, and the nodes that may not have heard of it. Its keys there are
+    /// released too: a request of this token finds nothing behind that.
     pub(super) former: Option<(Token, NodeMask)>,
 }
 
@@ -110,7 +110,12 @@ impl Claim {
 
     /// Gives up the right to the keys, which stay as they are, because somebody else has it. Keys that nodes may yet make are
     /// released: those of nodes that had none, and have not answered.
-    pub(crate) fn hand_over(self) {
+    pub(crate) fn hand_over(mut self) {
+        if let Some((former, unheard)) = self.former {
+            // Its request to attach may only be late. A release that overtook it would delete the key.
+            let lacking = unheard.nodes().filter(|node| self.footprint.has_nothing(*node));
+            self.former = Some((former, lacking.fold(NodeMask::NONE, NodeMask::with)));
+        }
         self.footprint.keep_possible();
         // Releases what is left.
         drop(self);
@@ -262,8 +267,7 @@ impl Drop for Slot {
         let traces = inner.footprint.all();
         let is_nothing = |trace: &Trace| matches!(trace, Trace::Nothing);
         let (former, missed) = inner.former.unwrap_or((inner.token, NodeMask::NONE));
-        let of_former = missed.nodes().filter(|node| is_nothing(&traces[*node]));
-        let of_former: Vec<_> = of_former.map(|node| (node, None)).collect();
+        let of_former: Vec<_> = missed.nodes().map(|node| (node, None)).collect();
         if of_former.is_empty() && traces.iter().all(is_nothing) {
             return;
         }

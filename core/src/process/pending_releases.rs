@@ -143,11 +143,13 @@ impl Account {
     /// Makes a release pending on each of these nodes. One queued behind a create is awaited first; with it comes whether
     /// the node may have had a key of this token before that create.
     ///
-    /// The call that they come from is `leaving` until so many have ended that a quorum of nodes is free.
+    /// The call that they come from is `leaving` until so many have ended that a quorum of nodes is free, or until all keys are
+    /// back.
     pub(crate) fn add_pending(self, releases: Vec<(usize, Option<(Answering, bool)>)>, leaving: Option<Leaving>) {
         let account = Arc::new(self);
         let nodes = account.set.members().len();
-        let blocking = (releases.len() + quorum(nodes)).saturating_sub(nodes);
+        let needless = if account.key_back.is_some() { 0 } else { nodes - quorum(nodes) };
+        let blocking = releases.len().saturating_sub(needless);
         let leaving = leaving.filter(|_| blocking > 0);
         let leaving = leaving.map(|leaving| {
             Arc::new(Departing { blocking: AtomicUsize::new(blocking), leaving: Mutex::new(Some(leaving)) })
@@ -211,7 +213,7 @@ struct PendingRelease {
     /// How often it was answered, but not finally.
     attempt: u32,
     _pending_work: PendingWork,
-    /// Until its first answer.
+    /// Until its first answer, or until a key is back.
     part: Option<Part>,
     count: PendingCount,
 }
@@ -673,8 +675,11 @@ impl Payer {
 
     /// Settles `pending`, which the node executed, or postpones it.
     fn paid(&self, mut pending: PendingRelease, reply: &Reply, now: Moment) {
-        // The next call need not wait for a create that comes later than this, if it ever does.
-        pending.part = None;
+        // The next call need not wait for a create that comes later than this, if it ever does. An attach would take what
+        // comes for another owner's key.
+        if pending.account.key_back.is_none() {
+            pending.part = None;
+        }
         // Absent is final, unless a create may still be on its way over another connection.
         if reply.has_given_up() {
             pending.keys = pending.keys.saturating_sub(1);

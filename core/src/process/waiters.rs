@@ -131,11 +131,13 @@ impl Waiters {
 
     /// Waits until no call leaves a name of `keys` any more, unless none does. Cancel safe.
     pub(crate) async fn left(&self, keys: &Keys) {
-        let is_left = || {
-            let state = self.state.lock();
-            (!keys.each().any(|keys| state.leaving.contains_key(&keys.want))).then_some(())
-        };
-        notified_until(&self.left, is_left).await;
+        notified_until(&self.left, || (!self.is_leaving(keys)).then_some(())).await;
+    }
+
+    /// Whether a call leaves a name of `keys`.
+    pub(crate) fn is_leaving(&self, keys: &Keys) -> bool {
+        let state = self.state.lock();
+        keys.each().any(|keys| state.leaving.contains_key(&keys.want))
     }
 
     /// Whether a call may leave any name.

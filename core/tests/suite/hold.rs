@@ -289,6 +289,17 @@ async fn a_release_reaches_a_node_that_the_attach_did_not_reach() {
     redlock.attach(&detached).await.unwrap().release().await.unwrap();
     proxy.refuse(false);
     eventually("no node has it", || servers.iter().all(|server| text(server).is_none()));
+
+    // What was sent to it may be lost, too.
+    let guard = redlock.lock("foo").ttl(Duration::from_secs(60)).await.unwrap();
+    all_have(&servers, "foo");
+    let detached = guard.detach().await.unwrap();
+    proxy.hold_requests();
+    redlock.attach(detached.as_str()).await.unwrap().release().await.unwrap();
+    assert!(text(&servers[2]).is_some());
+    proxy.reset();
+    proxy.let_go();
+    eventually("no node has it", || servers.iter().all(|server| text(server).is_none()));
 }
 
 /// As `redlock extend --token` does: the key is that of the text, before and after.
