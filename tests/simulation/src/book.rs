@@ -368,6 +368,11 @@ impl Tenure {
     pub(crate) fn release(&mut self) {
         self.released_ns = Some(self.now_ns());
     }
+
+    /// It ended then, while nobody had it who could be told.
+    pub(crate) fn ended(&mut self, at_ns: u64) {
+        self.released_ns = Some(at_ns);
+    }
 }
 
 impl Drop for Tenure {

@@ -62,8 +62,11 @@ impl Holding {
                 }
                 Some(Err(error)) => task.pen.flaw(&format!("attach failed with {error}")),
                 // A lock that it has won is released.
-                None => return None,
+                None => break,
             }
+        }
+        if task.pen.now_ns() >= until_ns {
+            self.tenure.ended(until_ns);
         }
         None
     }

@@ -303,10 +303,11 @@ impl Plan {
         !matches!(self.trouble, Trouble::None | Trouble::Network)
     }
 
-    /// Whether nothing but an owner deletes a key before its time.
+    /// Whether nothing but an owner deletes a key before its time, or takes it again with a late copy of a request to attach.
     #[must_use]
     pub fn keeps_keys(&self) -> bool {
-        !self.lapses() && !self.forgets() && self.trouble != Trouble::Clocks
+        let is_attached_once = self.twice_per_thousand == 0 || self.mix.handed_over == 0;
+        is_attached_once && !self.lapses() && !self.forgets() && self.trouble != Trouble::Clocks
     }
 
     /// Whether two holders at once would be a fault of the lock. The promise rests on bounded clock rates, on keys that
