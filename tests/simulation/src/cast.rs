@@ -148,7 +148,11 @@ impl Role {
                 }
                 _ if !self.plan.forgets() => {
                     let most = self.dice.pick(&[1_000, 1_000_000, 3_600_000_000]);
-                    self.life.program.machine().step_clock(self.dice.around_zero(most));
+                    let micros = self.dice.around_zero(most);
+                    // A lock that changes hands counts its least time by this clock.
+                    if self.plan.mix.handed_over == 0 || self.plan.mix.at_least == 0 {
+                        self.life.program.machine().step_clock(micros);
+                    }
                 }
                 _ => {}
             }
