@@ -80,7 +80,7 @@ pub(crate) struct ExtendArgs {
 /// For wrong arguments, if others hold the lock, and if too few nodes answer.
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     if say::out_is_closed() {
-        return Err(Failure::new(Exit::OUTPUT, "nobody can read standard output, so the token would be lost"));
+        return Err(Failure::new(Exit::OUTPUT, "standard output is closed, so the token would be lost"));
     }
     let redlock = args.nodes.client_for(Some(args.ttl))?;
     let lock = lock(&redlock, &args)?;

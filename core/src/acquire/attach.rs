@@ -3,7 +3,8 @@
 //! States: *opening* → *asking* (one try of an [`Attachment`]) → *won*; *lost* (what was re-keyed is released); or
 //! *unknown*. After that the call tries again until its timeout. If nodes have shown other owners, which may be attachments
 //! that split the vote, it first keys back, and goes on with another token. So does a call that fails, and then the text
-//! can be attached again. What may interrupt each await:
+//! can be attached again. While keys are on their way back, a try that is *lost* counts as *unknown*. What may interrupt
+//! each await:
 //!
 //! - dropped while opening: no request was sent;
 //! - dropped later: the attachment keys back in the background;
