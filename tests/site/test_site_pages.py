@@ -56,7 +56,7 @@ def test_what_is_gone_is_refused(template: str, flaw: str) -> None:
 def test_a_page_links_to_pages_of_the_site() -> None:
     text = rendered('{{ page("core/docs/services.md") }}')
     assert "](../concepts/waiting.md)" in text
-    assert "](../security.md)" in text
+    assert "](../security.md#the-fewest-rights)" in text
     assert "](waiting.md)" not in text
 
 
