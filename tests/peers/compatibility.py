@@ -25,9 +25,9 @@ HEAD = """\
 # Beside other lock libraries
 
 This library and another one exclude each other on one key if both use the plain protocol: `SET key token NX PX ttl`,
-delete it if the value is still mine. Each library below was tested against this one on real servers. "Yes" means that
-each waited while the other held the lock, acquired it after the other's release, and that the two never held it at the
-same time under contention. `make interop` runs these tests again and writes this page.
+delete it if the value is still mine. "Yes" was seen on real servers: each waited while the other held the lock,
+acquired it after the other's release, and the two never held it at the same time under contention. `make interop` runs
+these tests and writes this page.
 """
 
 SHARED = """\
@@ -39,9 +39,9 @@ SHARED = """\
 
 ## What is not
 
-- **The fence.** Other libraries have no fence. Our fences stay unique and in order when other libraries hold the lock
-  in between. But a write of another library carries no fence, so a resource cannot recognize a late one.
-- **Renewal.** Each library renews only its own locks, or none. A lock without renewal ends after its ttl.
+- **The fence.** A write of another library carries no fence of ours, so a resource cannot recognize a late one. Our
+  fences stay unique and in order when other libraries hold the lock in between.
+- **Renewal.** Each library renews only its own locks, if any. A lock without renewal ends after its ttl.
 - **Notification.** Waiters of other libraries are not notified of our release. They poll, as they do among themselves.
 """
 
