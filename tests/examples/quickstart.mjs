@@ -1,7 +1,6 @@
 import { LockTimeout, lock } from "redlock-rs";
 
-// Wait for the lock, work, release it whatever happens. The signal is aborted as soon as the lock is lost. The nodes come
-// from REDLOCK_URLS, or it is redis://127.0.0.1:6379.
+// Wait for the lock, work, release it whatever happens. The signal is aborted as soon as the lock is lost.
 await lock("invoice:17").using(async (signal, { remaining, fence }) => {
   if (!signal.aborted) console.log(`held for ${remaining} ms more, fence ${fence}`);
 });

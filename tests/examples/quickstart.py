@@ -1,6 +1,6 @@
 import redlock
 
-# Wait for the lock, work, release it. The nodes come from REDLOCK_URLS, or it is redis://127.0.0.1:6379.
+# Wait for the lock, work, release it.
 with redlock.lock("invoice:17") as lock:
     print(f"held for {lock.remaining:.1f} s more, fence {lock.fence}")
 
@@ -13,7 +13,7 @@ def report() -> int:
 
 print(report(), "lines")
 
-# Or try once. `acquire` returns False where `with` raises LockTimeout, also after a timeout: look at what it returns.
+# Or try once. `acquire` returns False where `with` raises LockTimeout: look at what it returns.
 nightly = redlock.lock("cron:nightly")
 if nightly.acquire(blocking=False):
     try:
