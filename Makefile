@@ -181,7 +181,7 @@ demo: ## try: Watch Rust, Python and Node fight for one lock while nodes freeze 
 test: ## develop: Run what must pass before each change: formatting, lints, types, docs, and the tests of the first tier (tests/TIERS.md)
 	@sh tests/setup/doctor.sh
 	@rm -f target/steps/times.txt
-	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) compile setup
+	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) compile setup
 	$(STEP) 'tests in Rust' --show --beside $(LINTS) -- $(CHECKED) $(THREADS) cargo test --locked --workspace --no-fail-fast
 	$(STEP) 'tests of the package for Python' --show -- $(PYTEST_FEW) python/tests
 	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
@@ -209,6 +209,7 @@ DENY := $(or $(shell command -v cargo-deny),$(wildcard target/tools/bin/cargo-de
 # What fits into the time of the gate, besides `make test`.
 gate: test
 	@rm -f target/steps/times.txt
+	@$(MAKE) --no-print-directory --silent $(FRAMEWORKS)
 	$(STEP) 'documentation of every crate' -- $(ALL_DOCS)
 	$(STEP) 'what make test leaves to the gate' --show -- $(PYTEST) --gate $(SUITES)
 	$(STEP) 'every case of what is promised' --show -- $(PYTEST) --all --take-turns \
@@ -255,11 +256,11 @@ matrix: ## long: Run the conformance suite on old and new servers, as clusters, 
 	@$(MAKE) --no-print-directory setup $(TOOLS)
 	@$(BIN)/python tests setup.matrix $(PARALLEL)
 
-# `make test` runs those in Python. The others weigh 700 MB once installed.
+# `make gate` runs those in Python. The others weigh 700 MB once installed.
 frameworks: ## develop: Run the programs of core/docs/frameworks.md in their frameworks
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup $(FRAMEWORKS) $(FRAMEWORKS_NODE)
-	@$(BIN)/python -m pytest -n 2 tests/frameworks $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --all tests/frameworks $(ARGS)
 
 pythons: ## long: Run the tests of the Python package on every interpreter of this machine
 	@sh tests/setup/doctor.sh cargo cc python3
@@ -350,7 +351,7 @@ soak: $(TOOLS) $(PYTHON) $(NODE) ## long: Cancel and repeat everything until a l
 # A failure may need luck: each round has another seed, and the report says how to repeat it.
 stress: ## long: Run the tests while the CPU is scarce, and report what differs (ARGS='--rounds 5 --quota 0.5 --only conformance')
 	@sh tests/setup/doctor.sh
-	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) $(FRAMEWORKS) compile setup
+	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) compile setup
 	@$(CHECKED) $(BIN)/python tests setup.stress --suites='$(SUITES)' --telling='$(TELLING)' $(ARGS)
 
 # cargo-deny, cargo-about and cargo-cyclonedx are built the first time, which takes about ten minutes.

@@ -19,7 +19,7 @@ from support.servers import Server
 
 SCRIPTS = Path(sys.executable).parent
 
-SEVERAL = pytest.mark.test_all("another framework has a case of its kind", gate=True)
+pytestmark = pytest.mark.test_all("it starts the servers and workers of frameworks", gate=True)
 
 
 def run(directory: Path, env: dict[str, str], *arguments: str) -> str:
@@ -58,7 +58,6 @@ def test_fastapi(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     until(lambda: not server.has("user:ada"), "it is released")
 
 
-@SEVERAL
 def test_django(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     write(tmp_path, "payments.py")
     port = free_port()
@@ -73,8 +72,8 @@ def test_django(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     ("worker", "preload"),
     [
         ("gevent", False),
-        pytest.param("gthread", True, marks=SEVERAL),
-        pytest.param("sync", True, marks=SEVERAL),
+        ("gthread", True),
+        ("sync", True),
     ],
 )
 def test_gunicorn(server: Server, env: dict[str, str], tmp_path: Path, worker: str, preload: bool) -> None:
@@ -101,7 +100,7 @@ print(json.dumps({"fences": fences, "skipped": send.delay(17).get(timeout=30), "
 """
 
 
-@pytest.mark.parametrize("pool", [pytest.param("gevent", marks=SEVERAL), "prefork"])
+@pytest.mark.parametrize("pool", ["gevent", "prefork"])
 def test_celery(server: Server, env: dict[str, str], tmp_path: Path, pool: str) -> None:
     write(tmp_path, "tasks.py")
     broker = f"redis+socket://{server.socket}"
@@ -118,7 +117,6 @@ def test_celery(server: Server, env: dict[str, str], tmp_path: Path, pool: str) 
     assert "Traceback" not in service.said
 
 
-@SEVERAL
 def test_one_beat_of_celery_runs(server: Server, env: dict[str, str], tmp_path: Path) -> None:
     env |= {"CELERY_BROKER_URL": f"redis+socket://{server.socket}", "PATH": f"{SCRIPTS}:{env['PATH']}"}
     hosts = [tmp_path / "one", tmp_path / "two"]

@@ -12,6 +12,8 @@ import pytest
 from soak.soak import cases, empties, lock_keys, started_worker
 from support.servers import Cluster
 
+pytestmark = pytest.mark.test_all("a leak takes hundreds of turns to show", gate=True)
+
 SHORT = 0.1
 
 CANCELS = {"rust": 10_000, "asyncio": 10_000, "node": 10_000}

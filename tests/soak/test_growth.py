@@ -8,13 +8,15 @@ from conformance.driver import FACES
 from soak.soak import LIVE_ALLOWED, NAMED, Growth, cases, started_worker
 from support.servers import Cluster
 
+pytestmark = pytest.mark.test_all("a leak takes hundreds of turns to show", gate=True)
+
 SHORT = 0.001
 
 TURNS = {"cycle": 1_000_000, "wait": 100_000, "names": 100_000, "clients": 10_000, "drop": 100_000, "cancel": 100_000}
 """At full scale. A lock of another shape than one name takes a tenth of them."""
 
 LEAST = {"cycle": 2_400, "wait": 1_200, "names": 600, "clients": 240, "drop": 600, "cancel": 1_200}
-"""At any scale with `--all`. `make test` takes a quarter of them."""
+"""At any scale with `--all`. `make gate` takes a quarter of them."""
 
 NODES = {"cycle": 1, "wait": 1, "names": 5, "clients": 1, "drop": 5, "cancel": 5}
 

@@ -8,6 +8,8 @@ from soak.soak import cases, falls, started_worker, told
 from soak.turns import WRITES
 from support.servers import Cluster
 
+pytestmark = pytest.mark.test_all("a leak takes hundreds of turns to show", gate=True)
+
 SHORT = 0.001
 
 NAMES = 100_000
