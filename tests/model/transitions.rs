@@ -368,10 +368,11 @@ impl Node {
     /// owner `is_blind`. Returns whether it has. An owner that `errs` takes another fence for the one that it was granted.
     pub fn delete_lock(&mut self, owner: u8, errs: bool, is_blind: bool) -> bool {
         let lock = &NAMES[0].lock;
-        let Some(value) = self.store.text(self.now, lock) else { return false };
+        let under_lock = self.store.contents(self.now).find(|(key, _)| **key == **lock);
+        let Some((_, Content::Text(value))) = under_lock else { return false };
         let fence =
             value.split(|byte| *byte == b':').nth(1).and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
-        let is_as_granted = value == self::value(owner, fence.unwrap_or(0)) && !errs;
+        let is_as_granted = *value == self::value(owner, fence.unwrap_or(0)) && !errs;
         if is_as_granted || is_blind {
             self.store.delete(lock);
         }
@@ -397,7 +398,7 @@ impl Node {
     /// Returns whether owners share the lock and somebody waits for it.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        matches!(self.inspect(), Reply::Seen { state: KeyState::Shared { .. }, waiting: Some(1..) })
+        matches!(self.inspect(), Reply::Seen { state: KeyState::Shared { .. }, waiting: Some(1..), .. })
     }
 
     /// Returns whether what is under the lock key is what was there in the other one.

@@ -18,7 +18,7 @@ use crate::net::connections::Connections;
 use crate::net::round::Round;
 use crate::process::context::{Following, LockContext};
 use crate::protocol::quorum::{self, Ballot, LockState, Owner};
-use crate::protocol::request::{Action, KeyState, Reply, Request};
+use crate::protocol::request::{Action, KeyState, Proof, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 use crate::sys::future::join_all;
@@ -156,17 +156,48 @@ impl NodeState {
 pub(super) struct Seen {
     pub(super) state: KeyState,
     pub(super) waiting: Option<u32>,
+    pub(super) proof: Option<Box<Proof>>,
 }
 
 /// One node's answer, or why the node could not be asked.
 pub(super) type Answer = Result<Seen, Failure>;
 
-/// Whether enough is known.
-type Decided = fn(&LockContext, &[Answer]) -> bool;
+/// What every node is asked.
+pub(super) struct Question<T> {
+    pub(super) request: Request,
+    /// How long one node may take.
+    pub(super) time: Duration,
+    pub(super) read: fn(Reply) -> Result<T, Failure>,
+    /// Whether enough is known.
+    pub(super) decided: fn(&LockContext, &[Result<T, Failure>]) -> bool,
+}
+
+impl Question<Seen> {
+    /// Returns the one that every node answers.
+    pub(super) fn of_all(context: &LockContext, action: Action) -> Self {
+        let (keys, token) = (Arc::clone(&context.spec.keys), Token::fresh(&context.process.random));
+        let (request, time) = (Request { keys, token, action }, context.spec.settings.node_timeout);
+        Self { request, time, read: seen, decided: |_, _| false }
+    }
+
+    /// Returns the one about whether the lock is held; how many wait, too, if that `counts`.
+    fn if_held(context: &LockContext, counts: bool) -> Self {
+        Self { decided: is_decided, ..Self::of_all(context, Action::Inspect { asks: counts }) }
+    }
+}
+
+fn seen(reply: Reply) -> Result<Seen, Failure> {
+    match reply {
+        Reply::Seen { state, waiting, proof } => Ok(Seen { state, waiting, proof }),
+        // One of several names.
+        Reply::Held { ttl_left, .. } => Ok(Seen { state: KeyState::Foreign { ttl_left }, waiting: None, proof: None }),
+        _ => Err(Failure::UnexpectedReply),
+    }
+}
 
 /// Reads the state of the name on every node, and the number of those who wait.
 pub(crate) async fn inspect(context: LockContext) -> Result<LockView, Error> {
-    let answers = ask(&context, true, |_, _| false).await?;
+    let answers = ask(&context, Question::of_all(&context, Action::Inspect { asks: true })).await?;
     Ok(view(&context, answers))
 }
 
@@ -176,7 +207,7 @@ pub(crate) async fn inspect(context: LockContext) -> Result<LockView, Error> {
 ///
 /// Those of [`is_locked`].
 pub(crate) async fn inspect_known(context: LockContext) -> Result<LockView, Error> {
-    let answers = ask(&context, true, |_, _| false).await?;
+    let answers = ask(&context, Question::of_all(&context, Action::Inspect { asks: true })).await?;
     if is_decided(&context, &answers) { Ok(view(&context, answers)) } else { Err(unknown(&context, &answers)) }
 }
 
@@ -234,9 +265,11 @@ pub(crate) async fn is_taken_on(
     context: &LockContext,
     connections: &Arc<Connections>,
 ) -> Result<(bool, Option<Duration>), Error> {
-    let mut answers = ask_on(context, connections, None, false, is_decided).await;
+    let question = Question::if_held(context, false);
+    let mut answers = question.unanswered(connections.members.len());
+    question.ask_on(context, connections, None, &mut answers).await;
     if answers.contains(&Err(Failure::Closed)) {
-        answers = ask_on(context, connections, None, false, is_decided).await;
+        question.ask_on(context, connections, None, &mut answers).await;
     }
     let is_taken = quorum::is_locked(&ballots(context, &answers)).ok_or_else(|| unknown(context, &answers))?;
     Ok((is_taken, answers.iter().filter_map(key_state).filter_map(KeyState::ttl_left).min()))
@@ -256,66 +289,62 @@ pub(crate) fn unanswered(context: &LockContext, within: Duration) -> Error {
 async fn is_taken(context: LockContext) -> Result<bool, Error> {
     // Readers leave a shared lock to those who wait for it.
     let counts = context.spec.names.are_shared();
-    let answers = ask(&context, counts, is_decided).await?;
+    let answers = ask(&context, Question::if_held(&context, counts)).await?;
     quorum::is_locked(&ballots(&context, &answers)).ok_or_else(|| unknown(&context, &answers))
 }
 
-/// Asks every node until `decided`, also how many wait if it `counts`. On the caller's tokio runtime, or else in the
-/// background.
-async fn ask(context: &LockContext, counts: bool, decided: Decided) -> Result<Vec<Answer>, Error> {
-    let (listed, context) = (&context.listed, context.clone());
-    listed.somewhere(async move { ask_where_it_is(&context, counts, decided).await }).await
-}
-
-/// Asks over the connections of `runtime`, and once more if an idle connection was closed, which says nothing about the lock,
-/// and wherever the lock has moved meanwhile.
-async fn ask_where_it_is(context: &LockContext, counts: bool, decided: Decided) -> Vec<Answer> {
-    let connections = context.set().connections(&Handle::current());
-    let end = connections.connect_limit().after(context.spec.settings.node_timeout);
-    let mut way = Following::new(&connections, end);
-    let mut answers = ask_on(context, &connections, None, counts, decided).await;
-    let mut is_closed = answers.contains(&Err(Failure::Closed));
-    while answers.iter().any(Result::is_err) && (mem::take(&mut is_closed) || way.moves_on(context)) {
-        let again = ask_on(context, &way.connections, Some(end), counts, decided).await;
-        // What a node has said stays said.
-        let merged = answers.into_iter().zip(again).map(|(before, now)| if now.is_ok() { now } else { before.or(now) });
-        answers = merged.collect();
-    }
-    answers
-}
-
-async fn ask_on(
+/// Asks every node until enough is known. On the caller's tokio runtime, or else in the background.
+pub(super) async fn ask<T: Send + Sync + 'static>(
     context: &LockContext,
-    connections: &Arc<Connections>,
-    end: Option<Moment>,
-    counts: bool,
-    decided: Decided,
-) -> Vec<Answer> {
-    let nodes = connections.members.len();
-    let limit = connections.connect_limit();
-    connections.connect_quorum(end.map_or(limit, |end| limit.min(end))).await;
-    let node_timeout = context.spec.settings.node_timeout;
-    let round = Round::untraced(connections, node_timeout, limit.after(node_timeout));
-    let mut round = if let Some(end) = end { round.until(end) } else { round };
-    let token = Token::fresh(&context.process.random);
-    for node in 0..nodes {
-        let action = Action::Inspect { asks: counts };
-        round.ask(node, Request { keys: Arc::clone(&context.spec.keys), token, action }, None);
+    question: Question<T>,
+) -> Result<Vec<Result<T, Failure>>, Error> {
+    let (listed, context) = (&context.listed, context.clone());
+    listed.somewhere(async move { question.ask(&context).await }).await
+}
+
+impl<T> Question<T> {
+    fn unanswered(&self, nodes: usize) -> Vec<Result<T, Failure>> {
+        (0..nodes).map(|_| Err(Failure::Silent(self.time))).collect()
     }
-    let mut answers = vec![Err(Failure::Silent(node_timeout)); nodes];
-    while let Some((node, answer)) = round.next().await {
-        answers[node] = match answer {
-            Ok(Reply::Seen { state, waiting }) => Ok(Seen { state, waiting }),
-            // One of several names.
-            Ok(Reply::Held { ttl_left, .. }) => Ok(Seen { state: KeyState::Foreign { ttl_left }, waiting: None }),
-            Ok(_) => Err(Failure::UnexpectedReply),
-            Err(failure) => Err(failure),
-        };
-        if decided(context, &answers) {
-            break;
+
+    /// Asks over the connections of this runtime, and those without an answer once more if an idle connection was
+    /// closed, which says nothing about the lock, and wherever the lock has moved meanwhile.
+    async fn ask(&self, context: &LockContext) -> Vec<Result<T, Failure>> {
+        let connections = context.set().connections(&Handle::current());
+        let end = connections.connect_limit().after(self.time);
+        let mut way = Following::new(&connections, end);
+        let mut answers = self.unanswered(connections.members.len());
+        self.ask_on(context, &connections, None, &mut answers).await;
+        let mut is_closed = answers.iter().any(|answer| matches!(answer, Err(Failure::Closed)));
+        while answers.iter().any(Result::is_err) && (mem::take(&mut is_closed) || way.moves_on(context)) {
+            self.ask_on(context, &way.connections, Some(end), &mut answers).await;
+        }
+        answers
+    }
+
+    /// Asks the nodes that have not answered. What a node has said stays said.
+    async fn ask_on(
+        &self,
+        context: &LockContext,
+        connections: &Arc<Connections>,
+        end: Option<Moment>,
+        answers: &mut [Result<T, Failure>],
+    ) {
+        let limit = connections.connect_limit();
+        connections.connect_quorum(end.map_or(limit, |end| limit.min(end))).await;
+        let round = Round::untraced(connections, self.time, limit.after(self.time));
+        let mut round = if let Some(end) = end { round.until(end) } else { round };
+        for (node, answer) in answers.iter_mut().enumerate().filter(|(_, answer)| answer.is_err()) {
+            *answer = Err(Failure::Silent(self.time));
+            round.ask(node, self.request.clone(), None);
+        }
+        while let Some((node, answer)) = round.next().await {
+            answers[node] = answer.and_then(self.read);
+            if (self.decided)(context, answers) {
+                break;
+            }
         }
     }
-    answers
 }
 
 /// Returns what the answers say about another acquire: nodes that would grant it are for it. A free node whose grant would
@@ -323,7 +352,9 @@ async fn ask_on(
 fn ballots(context: &LockContext, answers: &[Answer]) -> Vec<Ballot> {
     let is_reader = context.spec.names.are_shared();
     let is_free = |answer: &Answer| match answer {
-        Ok(Seen { state: KeyState::Shared { .. }, waiting }) => is_reader && waiting.is_none_or(|waiting| waiting == 0),
+        Ok(Seen { state: KeyState::Shared { .. }, waiting, .. }) => {
+            is_reader && waiting.is_none_or(|waiting| waiting == 0)
+        }
         Ok(seen) => seen.state == KeyState::Free,
         Err(_) => false,
     };

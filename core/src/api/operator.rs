@@ -6,24 +6,19 @@
 
 use std::future::Future;
 use std::sync::Arc;
-
-use tokio::runtime::Handle;
+use std::time::Duration;
 
 use crate::api::client::Redlock;
-use crate::api::inspect::{Answer, LockView, NodeState, Seen, is_decided, unknown, view};
+use crate::api::inspect::{self, LockView, NodeState, Question, is_decided, unknown, view};
 use crate::error::{AnswerKind, Error, ErrorKind, NodeAnswer};
 use crate::net::ballots::HELD;
-use crate::net::connections::Connections;
-use crate::node::Connection;
-use crate::node::keys::{Content, Proof};
-use crate::process::context::{Following, LockContext};
+use crate::process::context::LockContext;
 use crate::protocol::quorum::{LockState, quorum};
-use crate::protocol::request::{KeyState, Reply};
+use crate::protocol::request::{Action, KeyState, Proof, Reply, Request};
 use crate::protocol::shape::PERMITS_MOST;
-use crate::sys::clock::Moment;
-use crate::sys::future::join_all;
+use crate::protocol::token::Token;
 use crate::texts::opaque;
-use crate::transport::failure::{Failure, within};
+use crate::transport::failure::Failure;
 
 impl Redlock {
     /// Deletes a lock that somebody else holds, or with a `slot` this one of a semaphore. Returns whose it was, or `None` if
@@ -129,17 +124,11 @@ pub async fn holding(redlock: &Redlock, name: &[u8], slot: Option<u32>) -> Resul
         return Err(Error::about("slot", format!(" is {slot}, but must be from 0 to {}", PERMITS_MOST - 1)));
     }
     let context = redlock.session().context_of_one(name, slot)?;
-    let keys = Arc::clone(&context.spec.keys);
-    let keys = &keys;
-    let read = move |connection: Connection, asking| async move { connection.read(keys, asking).await };
-    let contents = ask_each(&context, read).await;
+    let question = Question { time: time(&context), ..Question::of_all(&context, Action::Read) };
+    let mut answers = inspect::ask(&context, question).await?;
     let mut proofs: Vec<Proof> = Vec::new();
-    let mut answers: Vec<Answer> = Vec::new();
-    for content in contents {
-        answers.push(content.map(|Content { state, waiting, proof }| {
-            proofs.extend(proof.filter(|proof| !proofs.contains(proof)));
-            Seen { state, waiting }
-        }));
+    for seen in answers.iter_mut().flatten() {
+        proofs.extend(seen.proof.take().map(|proof| *proof).filter(|proof| !proofs.contains(proof)));
     }
     let seen = || answers.iter().flatten();
     let is_anybodys = seen().any(|seen| seen.state != KeyState::Free);
@@ -177,15 +166,24 @@ impl Holding {
     ///
     /// `unavailable` or `forbidden` if too few nodes answered to know whether it is gone.
     pub async fn release(&self) -> Result<Removal, Error> {
-        let (keys, proofs) = (&self.context.spec.keys, &self.proofs);
-        let delete = move |connection: Connection, asking| async move {
-            let mut all = Reply::Absent;
-            for proof in proofs {
-                all = more(all, connection.delete(keys, proof, asking).await?);
+        let mut all = vec![Ok(Reply::Absent); self.view.nodes.len()];
+        for proof in &self.proofs {
+            let answers = inspect::ask(&self.context, self.deletion(proof)).await?;
+            all = all.into_iter().zip(answers).map(|(one, other)| Ok(more(one?, other?))).collect();
+        }
+        self.judge(&all)
+    }
+
+    fn deletion(&self, proof: &Proof) -> Question<Reply> {
+        let keys = Arc::clone(&self.context.spec.keys);
+        let request = match proof {
+            Proof::Token(token) => Request { token: *token, action: Action::give_up(&keys, true, None), keys },
+            Proof::Value(value) => {
+                let token = Token::fresh(&self.context.process.random);
+                Request { token, action: Action::Evict { value: value.clone() }, keys }
             }
-            Ok(all)
         };
-        self.judge(&ask_each(&self.context, delete).await)
+        Question { request, time: time(&self.context), read: Ok, decided: |_, _| false }
     }
 
     fn judge(&self, answers: &[Result<Reply, Failure>]) -> Result<Removal, Error> {
@@ -242,63 +240,9 @@ fn more(one: Reply, other: Reply) -> Reply {
     }
 }
 
-/// Asks each node, where the slot is, within the time of a connect and of an answer.
-async fn ask_each<T: Send, F: Future<Output = Result<T, Failure>> + Send>(
-    context: &LockContext,
-    call: impl Fn(Connection, bool) -> F + Sync,
-) -> Vec<Result<T, Failure>> {
-    let clock = &context.process.clock;
-    let limit = context.listed.members.connect_timeout + context.spec.settings.node_timeout;
-    let asks = (0..context.listed.members.len()).map(|node| within(clock, limit, ask(context, node, &call)));
-    join_all(asks.collect()).await
-}
-
-/// Asks one node, and once more wherever the slot is by then.
-async fn ask<T: Send, F: Future<Output = Result<T, Failure>> + Send>(
-    context: &LockContext,
-    node: usize,
-    call: &(impl Fn(Connection, bool) -> F + Sync),
-) -> Result<T, Failure> {
-    let mut way = Following::new(&context.set().connections(&Handle::current()), Moment::NEVER);
-    let mut answer = ask_on(context, &way.connections, node, call).await;
-    if matches!(answer, Err(Failure::Closed)) {
-        // An idle connection had ended. What it carried, if anything, is done once more, which changes nothing.
-        answer = ask_on(context, &way.connections, node, call).await;
-    }
-    while answer.is_err() && way.moves_on(context) {
-        answer = ask_on(context, &way.connections, node, call).await;
-    }
-    answer
-}
-
-/// Asks one node over these connections, or the server to which its slot is on its way.
-async fn ask_on<T: Send, F: Future<Output = Result<T, Failure>> + Send>(
-    context: &LockContext,
-    connections: &Arc<Connections>,
-    node: usize,
-    call: &(impl Fn(Connection, bool) -> F + Sync),
-) -> Result<T, Failure> {
-    let connection = connections.get(node, true).await?;
-    let answer = call(connection.clone(), false).await;
-    if answer.as_ref().err().is_some_and(Failure::breaks_connection) {
-        connections.discard_if(node, &connection);
-    }
-    let Some(router) = connections.members.router() else {
-        return answer.map_err(Failure::without_cluster);
-    };
-    match &answer {
-        Err(Failure::Moved(to)) => {
-            router.moved(connections, node, to);
-            answer
-        }
-        Err(Failure::Asked(to)) => {
-            let place = router.place(connections, node, to);
-            let Some(there) = router.connections(connections, node, &place, &context.spec.keys) else { return answer };
-            let connection = there.get(node, true).await?;
-            call(connection, true).await
-        }
-        _ => answer,
-    }
+/// Returns how long one node may take: an operator waits for those that connect slowly, too.
+fn time(context: &LockContext) -> Duration {
+    context.listed.members.connect_timeout + context.spec.settings.node_timeout
 }
 
 #[cfg(test)]

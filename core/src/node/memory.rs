@@ -21,7 +21,7 @@ use std::time::Duration;
 use crate::node::event::{EventSink, NodeEvent};
 use crate::node::identity::{Identity, Role, ServerInfo};
 use crate::node::scripts::micros;
-use crate::protocol::request::{Action, FENCES, KeyState, Keys, Reply, Request, WAITING_MAX, Wants};
+use crate::protocol::request::{Action, FENCES, KeyState, Keys, Proof, Reply, Request, WAITING_MAX, Wants};
 use crate::protocol::token::Token;
 use crate::protocol::value::{Value, leading_digits, number};
 use crate::sys::clock::Clock;
@@ -133,15 +133,6 @@ impl Store {
         self.keys.keys().filter(|key| key.starts_with(prefix)).cloned().collect()
     }
 
-    /// Returns the text under a key.
-    pub(crate) fn text(&mut self, now: u64, key: &[u8]) -> Option<Vec<u8>> {
-        self.expire(now);
-        match &self.keys.get(key)?.value {
-            Content::Text(text) => Some(text.clone()),
-            Content::Sorted(_) | Content::Other => None,
-        }
-    }
-
     /// Deletes a key, as expiry or another client of the server could; for tests and faults.
     pub(crate) fn delete(&mut self, key: &[u8]) {
         self.keys.remove(key);
@@ -181,7 +172,9 @@ impl Step<'_> {
                 Ok(self.first_held(None).unwrap_or(Reply::FREE))
             }
             Action::Look { slots, wants, anyway } => Ok(self.look(slots, *wants, *anyway)),
-            Action::Inspect { asks } => Ok(self.seen(*asks)),
+            Action::Inspect { asks } => Ok(self.seen(*asks, false)),
+            Action::Read => Ok(self.seen(true, true)),
+            Action::Evict { .. } => Ok(Reply::Foreign(None)),
             Action::Withdraw if keys.are_several() => Ok(Reply::Refused),
             Action::Withdraw => Ok(self.withdraw()),
             Action::SetnxAcquire { ttl } => Ok(self.setnx_acquire(*ttl)),
@@ -234,14 +227,18 @@ impl Step<'_> {
         Reply::Raised
     }
 
-    fn seen(&self, asks: bool) -> Reply {
+    fn seen(&self, asks: bool, proves: bool) -> Reply {
         let Keys { lock, want, .. } = &*self.request.keys;
         let ttl_left = self.store.ttl_left(self.now, lock);
         let state = self.store.keys.get(&**lock).map_or(KeyState::Free, |entry| match parsed(&entry.value) {
             Some(value) => KeyState::Ours { owner: value.owner(), label: value.label, fence: value.fence, ttl_left },
             None => entry.shared(self.now, ttl_left).unwrap_or(KeyState::Foreign { ttl_left }),
         });
-        Reply::Seen { state, waiting: if asks { self.store.waiting(want) } else { None } }
+        let proof = match self.store.keys.get(&**lock).map(|entry| &entry.value) {
+            Some(Content::Text(value)) if proves => Some(Box::new(Proof::of(value))),
+            _ => None,
+        };
+        Reply::Seen { state, waiting: if asks { self.store.waiting(want) } else { None }, proof }
     }
 
     fn setnx_acquire(&mut self, ttl: Duration) -> Reply {

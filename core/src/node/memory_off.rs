@@ -22,7 +22,6 @@ pub(crate) enum Store {}
 impl Store {
     absent! {
         pub(crate) fn keys(u64, &[u8]) -> Vec<Vec<u8>>;
-        pub(crate) fn text(u64, &[u8]) -> Option<Vec<u8>>;
     }
 }
 

@@ -7,7 +7,7 @@ use redis::{Cmd, Script, ToRedisArgs, Value};
 
 use super::refusal::of_error;
 use crate::node::way::Eval;
-use crate::protocol::request::{self, Action, FENCES, KeyState, Keys, Reply, Request, Wants};
+use crate::protocol::request::{self, Action, FENCES, KeyState, Proof, Reply, Request, Wants};
 use crate::protocol::shape::LOOK_MOST;
 use crate::protocol::token::{Fingerprint, Token};
 use crate::transport::failure::Failure;
@@ -102,7 +102,7 @@ fn begin_with_keys(request: &Request, by: Eval, hints: bool, bare: bool) -> Cmd 
         Action::Acquire { .. } | Action::Peek { .. } => (true, hints),
         Action::Confirm { .. } | Action::Restore { .. } | Action::Rekey { .. } => (true, false),
         Action::Extend { .. } => (are_several || !bare, false),
-        Action::Release { .. } | Action::Leave { .. } => (false, hints),
+        Action::Release { .. } | Action::Leave { .. } | Action::Read | Action::Evict { .. } => (false, hints),
         // A look that does not come from a waiter counts nobody.
         Action::Inspect { .. } => (are_several, hints && !are_several),
         Action::Withdraw => (false, true),
@@ -177,6 +177,12 @@ pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool, b
             command.arg(member(former).as_deref().unwrap_or(former.as_bytes())).arg(locks);
         }
         Action::Inspect { .. } | Action::Withdraw => {}
+        Action::Read => {
+            command.arg(1);
+        }
+        Action::Evict { value } => {
+            command.arg(&**value);
+        }
         Action::SetnxAcquire { ttl } => {
             command.arg(millis(*ttl));
         }
@@ -185,20 +191,6 @@ pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool, b
         }
     }
     command
-}
-
-/// Builds the command that deletes the lock key if its value is `proof` or begins with it and a colon, and says which
-/// script's reply answers it. With `hints` it ends the count of waiters, and rings a slot's bell `in_our_form`.
-pub(super) fn deletion(keys: &Keys, proof: &[u8], in_our_form: bool, hints: bool) -> (ScriptId, Cmd) {
-    let bell = keys.bell().filter(|_| in_our_form && hints);
-    let question = if bell.is_some() { ScriptId::Leave } else { ScriptId::Release };
-    let want = hints.then_some(&*keys.want);
-    let mut command = begin(question, Eval::Text, [Some(&*keys.lock), want, bell].into_iter().flatten());
-    command.arg(proof);
-    if bell.is_some() {
-        command.arg(0);
-    }
-    (question, command)
 }
 
 /// Adds the arguments of an acquire of one lock, as few as it can do with.
@@ -308,12 +300,12 @@ impl ScriptId {
             Action::Acquire { .. } | Action::Peek { .. } => Self::Acquire,
             Action::Confirm { .. } => Self::Confirm,
             Action::Extend { .. } => Self::Extend,
-            Action::Release { .. } => Self::Release,
+            Action::Release { .. } | Action::Evict { .. } => Self::Release,
             Action::Leave { .. } => Self::Leave,
             Action::Look { .. } => Self::Look,
             Action::Restore { .. } => Self::Restore,
             Action::Rekey { .. } => Self::Rekey,
-            Action::Inspect { .. } => Self::Inspect,
+            Action::Inspect { .. } | Action::Read => Self::Inspect,
             Action::Withdraw => Self::Withdraw,
             Action::SetnxAcquire { .. } => Self::SetnxAcquire,
             Action::SetnxRelease { .. } => Self::SetnxRelease,
@@ -430,7 +422,7 @@ fn seen(items: &[Value]) -> Result<Reply, Failure> {
     let [Value::Int(kind), Value::Int(waiting), rest @ ..] = items else { return Err(Failure::UnexpectedReply) };
     let state = match (kind, rest) {
         (0, []) => KeyState::Free,
-        (1, [Value::Int(left), fence, label, Value::BulkString(half)]) => {
+        (1, [Value::Int(left), fence, label, Value::BulkString(half), ..]) => {
             let digits = text(fence).and_then(|digits| digits.parse().ok()).ok_or(Failure::UnexpectedReply)?;
             let owner = Fingerprint::parse(half).ok_or(Failure::UnexpectedReply)?;
             KeyState::Ours { owner, label: label_of(label), fence: fence_of(digits)?, ttl_left: ttl_left(*left) }
@@ -441,10 +433,14 @@ fn seen(items: &[Value]) -> Result<Reply, Failure> {
             let (labels, fence) = (labels.iter().filter_map(label_of).collect(), fence_of(digits)?);
             KeyState::Shared { readers, labels, fence, ttl_left: ttl_left(*left) }
         }
-        (2, [Value::Int(left)]) => KeyState::Foreign { ttl_left: ttl_left(*left) },
+        (2, [Value::Int(left), ..]) => KeyState::Foreign { ttl_left: ttl_left(*left) },
         _ => return Err(Failure::UnexpectedReply),
     };
-    Ok(Reply::Seen { state, waiting: u32::try_from(*waiting).ok() })
+    let proof = match (kind, rest) {
+        (1, [_, _, _, _, Value::BulkString(value)]) | (2, [_, Value::BulkString(value)]) => Some(Proof::of(value)),
+        _ => None,
+    };
+    Ok(Reply::Seen { state, waiting: u32::try_from(*waiting).ok(), proof: proof.map(Box::new) })
 }
 
 fn label_of(value: &Value) -> Option<Box<str>> {

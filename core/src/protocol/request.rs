@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::protocol::name::Name;
 use crate::protocol::token::{Fingerprint, Token};
+use crate::texts::opaque;
 
 /// The keys of one lock: those of its name, or of its first name.
 #[derive(Debug)]
@@ -221,6 +222,10 @@ pub(crate) enum Action {
     Rekey { former: Token, ttl: Duration, fence: u64, fence_ttl: Duration },
     /// Looks, changes nothing. The token is not used. `asks` for the number of waiters.
     Inspect { asks: bool },
+    /// Looks for an operator, asks how many wait, and for what proves the owner.
+    Read,
+    /// Deletes the key of another library's lock if this is its value. The token is not used.
+    Evict { value: Box<[u8]> },
     /// Reports whether the lock is held and the caller's position; takes nothing.
     Peek { wants: Wants },
     /// Reports which of these slots are free. If none is, or `anyway`, counts the caller, if it `wants` to wait. Takes
@@ -275,12 +280,23 @@ impl Action {
                 | Self::Release { asks: true, .. }
                 | Self::Leave { asks: true, .. }
                 | Self::Inspect { asks: true }
+                | Self::Read
+                | Self::Evict { .. }
                 | Self::Look { .. }
                 | Self::Peek { .. }
                 | Self::Withdraw
         )
     }
 }
+
+/// What deletes one owner's key, and nobody else's: the token, or the whole value of another library's lock.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Proof {
+    Token(Token),
+    Value(Box<[u8]>),
+}
+
+opaque!(Proof);
 
 /// A node's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -322,12 +338,13 @@ pub(crate) enum Reply {
     /// Withdraw: one waiter less is counted.
     Withdrawn { waiting: u32 },
     /// Inspect or peek: the key's state. `waiting` is how many wait; `None` if that was not asked, or is not known.
-    Seen { state: KeyState, waiting: Option<u32> },
+    /// Read: the same, with a proof of the owner if the key is a string.
+    Seen { state: KeyState, waiting: Option<u32>, proof: Option<Box<Proof>> },
 }
 
 impl Reply {
     /// The answer to a peek at a free lock.
-    pub(crate) const FREE: Self = Self::Seen { state: KeyState::Free, waiting: None };
+    pub(crate) const FREE: Self = Self::Seen { state: KeyState::Free, waiting: None, proof: None };
 
     /// Whether the node had a key of this token until a release, or until it was given back by a re-key.
     pub(crate) fn has_given_up(&self) -> bool {

@@ -1,6 +1,6 @@
 //! PURE: what this library has under the key of a lock.
 
-use crate::protocol::request::{self, FENCES};
+use crate::protocol::request::{self, FENCES, Proof};
 use crate::protocol::token::{Fingerprint, Token};
 
 /// A value in this library's form: `<token>:<fence>[:<label>]`.
@@ -32,6 +32,13 @@ impl<'a> Value<'a> {
 
     pub(crate) fn is_of(&self, token: &Token) -> bool {
         self.token == token.as_bytes()
+    }
+}
+
+impl Proof {
+    pub(crate) fn of(value: &[u8]) -> Self {
+        let ours = Value::parse(value).and_then(|ours| Token::parse(ours.token));
+        ours.map_or_else(|| Self::Value(value.into()), Self::Token)
     }
 }
 

@@ -230,6 +230,8 @@ fn keys(request: &Request, bare: bool) -> Vec<&[u8]> {
         Action::Release { .. }
         | Action::Leave { .. }
         | Action::Look { .. }
+        | Action::Read
+        | Action::Evict { .. }
         | Action::Withdraw
         | Action::SetnxAcquire { .. }
         | Action::SetnxRelease { .. } => false,

@@ -89,10 +89,12 @@ impl Step<'_> {
             }
             // Nobody leaves a shared lock for a least time.
             Action::Release { asks, .. } | Action::Leave { asks, .. } => Ok(self.release_shared(*asks)),
-            Action::Look { .. } | Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } => {
-                Err(Failure::UnexpectedReply)
-            }
-            Action::Inspect { asks } => Ok(self.seen(*asks)),
+            Action::Look { .. }
+            | Action::Read
+            | Action::Evict { .. }
+            | Action::SetnxAcquire { .. }
+            | Action::SetnxRelease { .. } => Err(Failure::UnexpectedReply),
+            Action::Inspect { asks } => Ok(self.seen(*asks, false)),
             Action::Withdraw => Ok(self.withdraw()),
         }
     }

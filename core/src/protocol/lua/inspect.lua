@@ -1,9 +1,9 @@
 -- Tells what is under the lock key, and how many wait. Of the token it shows the first half, which tells owners apart
 -- and can do nothing to the lock.
--- KEYS  lock, waiters if the caller asks how many wait
+-- KEYS  lock, waiters if the caller asks how many wait    ARGV  1 for an operator, who deletes just this value
 -- Returns {0, waiting} free, {1, waiting, ttl left in ms, fence, label, half of the token} one of ours, {2, waiting,
 -- ttl left in ms} anything else, {3, waiting, ttl left in ms, fence, owners, {labels of at most 16}} one that many share,
--- since that fence. Waiting is -1 if unknown.
+-- since that fence. Waiting is -1 if unknown. For an operator, a value that is a string comes last.
 local value = redis.pcall('GET', KEYS[1])
 local foreign = type(value) == 'table'
 if foreign and not string.find(value.err, 'WRONGTYPE', 1, true) then return value end
@@ -40,5 +40,6 @@ if foreign then
 end
 local token, fence, rest = string.match(value, '^([0-9a-f]+):(%d+)(.*)$')
 local form = token and #token == 32 and (rest == '' or string.sub(rest, 1, 1) == ':')
-if not form or tonumber(fence) < 1 or tonumber(fence) >= 9007199254740992 then return {2, waiting, left} end
-return {1, waiting, left, fence, string.sub(rest, 2), string.sub(token, 1, 16)}
+local whole = ARGV[1] and value
+if not form or tonumber(fence) < 1 or tonumber(fence) >= 9007199254740992 then return {2, waiting, left, whole} end
+return {1, waiting, left, fence, string.sub(rest, 2), string.sub(token, 1, 16), whole}
