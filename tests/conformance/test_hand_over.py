@@ -26,7 +26,7 @@ WEEK_MS = 7 * 24 * 3_600_000
 FENCE_TTL_MS = 3_600_000
 PATIENT_MS = 5 * SLACK_MS
 """A node_timeout that nodes keep however slow the machine is."""
-SAFE = re.compile(r"redlock1\.[A-Za-z0-9_-]+")
+SAFE = re.compile(r"redlock1\.[A-Za-z0-9_.-]+")
 EXTEND = (Path(ROOT) / "core/src/protocol/lua/extend.lua").read_text()
 
 SHAPES: dict[str, Callable[[Client, str], Lock]] = {

@@ -541,7 +541,8 @@ impl Lease {
         self.meter.detach(process, now);
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let detached = Detached {
-            kind: spec.names.kind(self.slot),
+            seat: spec.names.permits().zip(self.slot),
+            is_shared: spec.names.are_shared(),
             names: spec.names.each().iter().map(|name| name.bytes().to_vec()).collect(),
             token: claim.token,
             keeps_token: false,

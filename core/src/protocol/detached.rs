@@ -1,9 +1,11 @@
 //! PURE: a detached lock as a text, for whoever attaches it.
 //!
-//! The text is `redlock1.`, and then in base64url: the shape and the names, the token, the fence, the times, and a checksum.
-//! It is a credential, because the token is in it: no log, no error and no `Debug` shows it. It has neither addresses nor
-//! logins. Another form begins with another number.
+//! The text is `redlock1.`, and then with a dot between any two: the shape, the fence and the times in decimal digits,
+//! the token, the label and the names in hexadecimal digits, and a checksum. It is a credential, because the token is in
+//! it: no log, no error and no `Debug` shows it. It has neither addresses nor logins. Another form begins with another
+//! number.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +15,14 @@ use crate::protocol::request::FENCES;
 use crate::protocol::token::Token;
 
 const BEGIN: &str = "redlock1.";
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const NUMBERS: usize = 11;
 
 /// A detached lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Detached {
-    pub(crate) kind: Kind,
+    /// The number of permits of a semaphore, and the slot.
+    pub(crate) seat: Option<(u32, u32)>,
+    pub(crate) is_shared: bool,
     /// The whole names, with the prefix of the client that has acquired the lock.
     pub(crate) names: Vec<Vec<u8>>,
     pub(crate) token: Token,
@@ -38,20 +42,10 @@ pub(crate) struct Detached {
     pub(crate) label: Arc<str>,
 }
 
-/// The shape of a detached lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    One,
-    All,
-    /// With the number of permits, and the slot.
-    Semaphore(u32, u32),
-    Shared,
-}
-
 impl Detached {
     /// Returns the slot of a semaphore.
     pub(crate) fn slot(&self) -> Option<u32> {
-        if let Kind::Semaphore(_, slot) = self.kind { Some(slot) } else { None }
+        self.seat.map(|(_, slot)| slot)
     }
 
     /// Returns how long the nodes still keep it, at this time of the wall clock, in whole milliseconds.
@@ -92,32 +86,26 @@ impl Detached {
 
     /// Returns the text.
     pub(crate) fn to_text(&self) -> String {
-        let mut bytes = Vec::with_capacity(128);
-        let (kind, permits, slot) = match self.kind {
-            Kind::One => (0, 0, 0),
-            Kind::All => (1, 0, 0),
-            Kind::Semaphore(permits, slot) => (2, permits, slot),
-            Kind::Shared => (3, 0, 0),
-        };
-        let names = u64::try_from(self.names.len()).unwrap_or_default();
-        // The protocol is the plain one: the other has no hold that can be handed over.
-        for number in [kind, 0, u64::from(permits), u64::from(slot), names] {
-            put(&mut bytes, number);
-        }
-        self.names.iter().for_each(|name| put_bytes(&mut bytes, name));
-        put_bytes(&mut bytes, self.token.as_bytes());
-        for number in [self.fence, self.level, self.acquired, self.end] {
-            put(&mut bytes, number);
-        }
-        // One more than it is, or 0 for none.
-        put(&mut bytes, self.max_hold.map_or(0, |max_hold| micros(max_hold) + 1));
-        for duration in [self.ttl, self.at_least, self.margin] {
-            put(&mut bytes, micros(duration));
-        }
-        put_bytes(&mut bytes, self.label.as_bytes());
-        let sum = checksum(&bytes);
-        bytes.extend(sum);
-        BEGIN.to_owned() + &encode(&bytes)
+        let (permits, slot) = self.seat.unwrap_or_default();
+        let numbers: [u64; NUMBERS] = [
+            self.is_shared.into(),
+            permits.into(),
+            slot.into(),
+            self.fence,
+            self.level,
+            self.acquired,
+            self.end,
+            micros(self.ttl),
+            // One more than it is, or 0 for none.
+            self.max_hold.map_or(0, |max_hold| micros(max_hold) + 1),
+            micros(self.at_least),
+            micros(self.margin),
+        ];
+        let token = String::from_utf8_lossy(self.token.as_bytes()).into_owned();
+        let texts = [self.label.as_bytes()].into_iter().chain(self.names.iter().map(Vec::as_slice)).map(hex);
+        let parts: Vec<_> = numbers.iter().map(u64::to_string).chain([token]).chain(texts).collect();
+        let parts = parts.join(".");
+        format!("{BEGIN}{parts}.{}", checksum(&parts))
     }
 
     /// Reads a text.
@@ -133,35 +121,29 @@ impl Detached {
             let is_other = number.is_some_and(|number| number.parse::<u32>().is_ok());
             return Err(if is_other { " is of another version of redlock; update this program" } else { DAMAGED });
         };
-        let bytes = decode(rest.as_bytes()).ok_or(DAMAGED)?;
-        let (bytes, sum) = bytes.split_last_chunk().ok_or(DAMAGED)?;
-        if *sum != checksum(bytes) {
-            return Err(DAMAGED);
-        }
-        Self::read(&mut Reader(bytes)).ok_or(DAMAGED)
+        let whole = rest.rsplit_once('.').filter(|(parts, sum)| *sum == checksum(parts));
+        whole.and_then(|(parts, _)| Self::read(parts)).ok_or(DAMAGED)
     }
 
-    fn read(bytes: &mut Reader<'_>) -> Option<Self> {
-        let [kind, protocol, permits, slot, names] = bytes.numbers()?;
+    fn read(parts: &str) -> Option<Self> {
+        let parts: Vec<&str> = parts.split('.').collect();
+        let (digits, [token, label, names @ ..]) = parts.split_first_chunk::<NUMBERS>()? else { return None };
+        let mut numbers = [0; NUMBERS];
+        for (number, digits) in numbers.iter_mut().zip(digits) {
+            *number = digits.parse().ok()?;
+        }
+        let [shared, permits, slot, fence, level, acquired, end, ttl, max_hold, at_least, margin] = numbers;
         let (permits, slot) = (u32::try_from(permits).ok()?, u32::try_from(slot).ok()?);
-        let kind = match kind {
-            0 => Kind::One,
-            1 => Kind::All,
-            2 if slot < permits => Kind::Semaphore(permits, slot),
-            3 => Kind::Shared,
-            _ => return None,
-        };
-        let names = (0..names).map(|_| Some(bytes.bytes()?.to_vec())).collect::<Option<Vec<_>>>()?;
-        let token = Token::parse(bytes.bytes()?)?;
-        let [fence, level, acquired, end, max_hold, ttl, at_least, margin] = bytes.numbers()?;
-        let label = str::from_utf8(bytes.bytes()?).ok()?.into();
-        let are_right = (names.len() == 1 || kind == Kind::All && names.len() > 1) && FENCES.contains(&fence);
-        let is_right = are_right && FENCES.contains(&level) && level >= fence && protocol == 0 && bytes.0.is_empty();
+        let (seat, is_shared) = ((slot < permits).then_some((permits, slot)), shared == 1);
+        let names = names.iter().map(|name| bytes(name)).collect::<Option<Vec<_>>>()?;
+        let are_right = names.len() == 1 || names.len() > 1 && seat.is_none() && !is_shared;
+        let is_right = are_right && FENCES.contains(&fence) && FENCES.contains(&level) && level >= fence;
         let micros = Duration::from_micros;
-        is_right.then(|| Self {
-            kind,
+        is_right.then_some(Self {
+            seat,
+            is_shared,
             names,
-            token,
+            token: Token::parse(token.as_bytes())?,
             keeps_token: false,
             fence,
             level,
@@ -171,55 +153,8 @@ impl Detached {
             max_hold: max_hold.checked_sub(1).map(micros),
             at_least: micros(at_least),
             margin: micros(margin),
-            label,
+            label: str::from_utf8(&bytes(label)?).ok()?.into(),
         })
-    }
-}
-
-/// Writes a number, seven bits in each byte, the lowest first.
-fn put(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 128 {
-        bytes.push(u8::try_from(number & 127).unwrap_or_default() | 128);
-        number >>= 7;
-    }
-    bytes.push(u8::try_from(number).unwrap_or_default());
-}
-
-fn put_bytes(bytes: &mut Vec<u8>, some: &[u8]) {
-    put(bytes, u64::try_from(some.len()).unwrap_or_default());
-    bytes.extend(some);
-}
-
-/// What is left to read.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn number(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..63).step_by(7) {
-            let (byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            number |= u64::from(byte & 127) << shift;
-            if *byte < 128 {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    fn numbers<const N: usize>(&mut self) -> Option<[u64; N]> {
-        let mut numbers = [0; N];
-        for number in &mut numbers {
-            *number = self.number()?;
-        }
-        Some(numbers)
-    }
-
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        let length = usize::try_from(self.number()?).ok()?;
-        let (bytes, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(bytes)
     }
 }
 
@@ -228,39 +163,26 @@ fn micros(duration: Duration) -> u64 {
 }
 
 /// Finds damage, not forgery: whoever can make a token has one. FNV-1a.
-fn checksum(bytes: &[u8]) -> [u8; 4] {
-    let add = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-    bytes.iter().fold(0x811c_9dc5, add).to_be_bytes()
+fn checksum(text: &str) -> String {
+    let add = |sum: u32, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    format!("{:08x}", text.bytes().fold(0x811c_9dc5, add))
 }
 
-/// Returns base64url without padding.
-fn encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let number = chunk.iter().chain([&0, &0]).take(3).fold(0, |number, byte| number << 8 | usize::from(*byte));
-        let digits = [18, 12, 6, 0].map(|shift| char::from(ALPHABET[number >> shift & 63]));
-        text.extend(&digits[..=chunk.len()]);
-    }
-    text
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes everything");
+        text
+    })
 }
 
-/// Reads what [`encode`] has returned, and nothing else.
-fn decode(text: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
-    for chunk in text.chunks(4) {
-        let mut number = 0_u32;
-        for digit in chunk.iter().chain([&b'A', &b'A']).take(4) {
-            let value = ALPHABET.iter().position(|known| known == digit)?;
-            number = number << 6 | u32::try_from(value).ok()?;
-        }
-        let [_, decoded @ ..] = number.to_be_bytes();
-        let (decoded, rest) = decoded.split_at_checked(chunk.len().checked_sub(1).filter(|length| *length > 0)?)?;
-        if rest.iter().any(|byte| *byte != 0) {
-            return None;
-        }
-        bytes.extend(decoded);
-    }
-    Some(bytes)
+/// Reads what [`hex`] has returned.
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    let digit = |digit: &u8| char::from(*digit).to_digit(16);
+    let byte = |pair: &[u8]| match pair {
+        [high, low] => u8::try_from(digit(high)? << 4 | digit(low)?).ok(),
+        _ => None,
+    };
+    hex.as_bytes().chunks(2).map(byte).collect()
 }
 
 #[cfg(test)]
@@ -271,10 +193,13 @@ mod tests {
     use crate::protocol::name::Name;
     use crate::sys::random::Random;
 
-    fn detached(kind: Kind, names: &[&[u8]], numbers: [u64; 4], label: &str) -> Detached {
+    type Kind = (Option<(u32, u32)>, bool);
+
+    fn detached((seat, is_shared): Kind, names: &[&[u8]], numbers: [u64; 4], label: &str) -> Detached {
         let [fence, acquired, end, more] = numbers;
         Detached {
-            kind,
+            seat,
+            is_shared,
             names: names.iter().map(|name| name.to_vec()).collect(),
             token: Token::fresh(&Random::System),
             keeps_token: false,
@@ -291,7 +216,7 @@ mod tests {
     }
 
     fn some() -> Detached {
-        detached(Kind::Semaphore(5, 3), &[b"p:pool"], [7, 1_700_000_000_000_000, 1_700_000_010_000_000, 9], "büro:1")
+        detached((Some((5, 3)), false), &[b"p:pool"], [7, 1_700_000_000_000_000, 1_700_000_010_000_000, 9], "büro:1")
     }
 
     impl Detached {
@@ -323,8 +248,8 @@ mod tests {
             label in "[a-z:é]{0,20}",
             kind in 0..4_usize,
         ) {
-            let kind = [Kind::One, Kind::All, Kind::Semaphore(32, 31), Kind::Shared][kind];
-            let names: &[&[u8]] = if kind == Kind::All { &[b"a", &name] } else { &[&name] };
+            let names: &[&[u8]] = if kind == 0 { &[b"a", &name] } else { &[&name] };
+            let kind = ((kind == 2).then_some((32, 31)), kind == 3);
             let written = detached(kind, names, [fence, times[0], times[1], times[2]], &label);
             prop_assert_eq!(Detached::parse(&written.to_text()), Ok(written));
         }

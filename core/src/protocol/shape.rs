@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::options::{Options, Protocol};
-use crate::protocol::detached::{Detached, Kind};
+use crate::protocol::detached::Detached;
 use crate::protocol::name::{Name, WrongName, slot};
 use crate::protocol::request::Keys;
 
@@ -100,11 +100,11 @@ impl Shape {
     fn detached_as(detached: &Detached, prefix: &[u8]) -> Option<Self> {
         let names = detached.names.iter().map(|name| name.strip_prefix(prefix));
         let names: Vec<&[u8]> = names.collect::<Option<_>>()?;
-        Some(match detached.kind {
-            Kind::One => Self::from(names[0]),
-            Kind::All => Self::all(names),
-            Kind::Semaphore(permits, _) => Self::Semaphore(names[0].into(), permits),
-            Kind::Shared => Self::from(names[0]).shared(),
+        Some(match (&names[..], detached.seat) {
+            ([name], Some((permits, _))) => Self::Semaphore((*name).into(), permits),
+            ([name], None) if detached.is_shared => Self::from(*name).shared(),
+            ([name], None) => Self::from(*name),
+            _ => Self::all(names),
         })
     }
 
@@ -261,16 +261,6 @@ impl Names {
         }
     }
 
-    /// Returns what a text says of the shape of a lock with these names, and with this slot of a semaphore.
-    pub(crate) fn kind(&self, slot: Option<u32>) -> Kind {
-        match self {
-            Self::One(_) => Kind::One,
-            Self::All(..) => Kind::All,
-            Self::Semaphore(_, permits) => Kind::Semaphore(*permits, slot.unwrap_or_default()),
-            Self::Shared(_) => Kind::Shared,
-        }
-    }
-
     /// Returns whether one owner of a lock of these names may keep another off one of the `others`.
     pub(crate) fn meet(&self, others: &Self) -> bool {
         let is_other = |name: &Name| others.each().iter().any(|other| other.bytes() == name.bytes());
@@ -395,13 +385,13 @@ mod tests {
 
     #[test]
     fn a_detached_lock_is_for_clients_of_its_prefix() {
-        let names = |prefix: &[u8], shape: &Shape| shape.check(prefix, false).unwrap().kind(Some(1));
+        let kind = |names: &Names| (names.permits().zip(Some(1)), names.are_shared());
         for shape in [all(&["a", "b"]), Shape::Semaphore(b"a"[..].into(), 2), Shape::from(&b"a"[..]).shared()] {
             let checked = checked(&shape).unwrap();
-            let text = Detached::of(checked.kind(Some(1)), checked.each()).to_text();
+            let text = Detached::of(kind(&checked), checked.each()).to_text();
             let found = Shape::of_detached(&text, b"p:");
             assert_eq!((found.name(), found.is_shared()), (shape.name(), shape.is_shared()));
-            assert_eq!(names(b"p:", &found), checked.kind(Some(1)));
+            assert_eq!(kind(&found.check(b"p:", false).unwrap()), kind(&checked));
             assert!(found.detached().is_some() && found.anew().detached().is_none());
             assert_eq!(Shape::of_detached(&text, b"").names()[0], b"p:a");
             for wrong in [Shape::of_detached(&text, b"q:"), Shape::of_detached(&text[1..], b"p:")] {
