@@ -3,15 +3,18 @@
 use std::io;
 use std::path::Path;
 
-#[cfg(unix)]
-pub(crate) use std::os::unix::net::UnixStream as StdLocalStream;
-#[cfg(unix)]
-pub(crate) use tokio::net::UnixStream as LocalStream;
+use tokio::net::TcpStream;
 
 /// Connects to the socket at `path`.
 #[cfg(unix)]
-pub(crate) async fn connect(path: &Path) -> io::Result<LocalStream> {
-    LocalStream::connect(path).await
+pub(crate) async fn connect(path: &Path) -> io::Result<TcpStream> {
+    alike(tokio::net::UnixStream::connect(path).await?)
+}
+
+/// Returns the same socket as that of any other server: once they are connected, all are read and written alike.
+#[cfg(unix)]
+pub(crate) fn alike(stream: tokio::net::UnixStream) -> io::Result<TcpStream> {
+    TcpStream::from_std(std::os::fd::OwnedFd::from(stream.into_std()?).into())
 }
 
 /// Makes a socket that leads nowhere.
@@ -20,15 +23,9 @@ pub(crate) fn unbound() -> io::Result<tokio::net::UnixDatagram> {
     tokio::net::UnixDatagram::unbound()
 }
 
-/// None here: no connection is ever made, and any other stream can stand for it.
-#[cfg(not(unix))]
-pub(crate) use std::net::TcpStream as StdLocalStream;
-#[cfg(not(unix))]
-pub(crate) use tokio::net::TcpStream as LocalStream;
-
 #[cfg(not(unix))]
 #[expect(clippy::unused_async, reason = "other systems have them")]
-pub(crate) async fn connect(_: &Path) -> io::Result<LocalStream> {
+pub(crate) async fn connect(_: &Path) -> io::Result<TcpStream> {
     Err(io::ErrorKind::Unsupported.into())
 }
 

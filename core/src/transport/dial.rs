@@ -102,7 +102,7 @@ impl Dialer {
         let addresses = in_turn(&addresses);
         race(addresses.clone().into_iter().map(|address| connect_tcp(address, self.keepalive)), clock)
             .await
-            .map(Socket::tcp)
+            .map(Socket::new)
             .map_err(|errors| Failure::Unreachable(unreachable(&addresses, &errors).into()))
     }
 
@@ -200,7 +200,7 @@ async fn connect_tcp(address: SocketAddr, keepalive: Duration) -> io::Result<Tcp
 
 async fn connect_unix(path: &Path) -> Result<Socket, Failure> {
     let stream = local_socket::connect(path).await;
-    stream.map(Socket::local).map_err(|error| Failure::Unreachable(reason(&error).into()))
+    stream.map(Socket::new).map_err(|error| Failure::Unreachable(reason(&error).into()))
 }
 
 /// Words the errors of all addresses. A single address stands in the message already.

@@ -21,11 +21,10 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 use crate::protocol::certificate::Validity;
-use crate::sys::descriptor::{RawFd, of_socket};
+use crate::sys::descriptor::of_socket;
 use crate::sys::event_loop::{EventLoop, OnReadable, Registration};
-use crate::sys::local_socket::{LocalStream, StdLocalStream};
 
-/// A connected socket.
+/// A connected socket, over TCP or at a path.
 #[derive(Debug)]
 pub(crate) struct Socket(Io);
 
@@ -51,8 +50,7 @@ pub(crate) trait Transport: AsyncRead + AsyncWrite + fmt::Debug + Unpin + Send {
 
 #[derive(Debug)]
 enum Io {
-    Tcp(TcpStream),
-    Unix(LocalStream),
+    Own(TcpStream),
     Lent(Lent),
     Gone,
 }
@@ -61,7 +59,7 @@ enum Io {
 struct Lent {
     /// Dropped before the descriptor is closed.
     _registration: Registration,
-    io: StdIo,
+    stream: net::TcpStream,
     /// Whether there may be something to read.
     is_ready: bool,
     /// Whether nothing comes behind that.
@@ -69,19 +67,9 @@ struct Lent {
     runtime: Handle,
 }
 
-#[derive(Debug)]
-enum StdIo {
-    Tcp(net::TcpStream),
-    Unix(StdLocalStream),
-}
-
 impl Socket {
-    pub(crate) fn tcp(stream: TcpStream) -> Self {
-        Self(Io::Tcp(stream))
-    }
-
-    pub(crate) fn local(stream: LocalStream) -> Self {
-        Self(Io::Unix(stream))
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self(Io::Own(stream))
     }
 
     /// Lends it to `event_loop`, which tells `reader` when there is something to read. Called in the context of its
@@ -91,21 +79,20 @@ impl Socket {
     ///
     /// It is gone then.
     pub(crate) fn lend(&mut self, event_loop: &Arc<EventLoop>, reader: Weak<dyn OnReadable>) -> io::Result<bool> {
-        let io = match mem::replace(&mut self.0, Io::Gone) {
-            Io::Tcp(stream) => StdIo::Tcp(stream.into_std()?),
-            Io::Unix(stream) => StdIo::Unix(stream.into_std()?),
+        let stream = match mem::replace(&mut self.0, Io::Gone) {
+            Io::Own(stream) => stream.into_std()?,
             io => {
                 self.0 = io;
                 return Ok(true);
             }
         };
-        let Ok(registration) = event_loop.watch(io.fd(), reader) else {
-            self.0 = io.own()?;
+        let Ok(registration) = event_loop.watch(of_socket(&stream), reader) else {
+            self.0 = Io::Own(TcpStream::from_std(stream)?);
             return Ok(false);
         };
         self.0 = Io::Lent(Lent {
             _registration: registration,
-            io,
+            stream,
             is_ready: true,
             is_ending: false,
             runtime: Handle::current(),
@@ -120,10 +107,10 @@ impl Socket {
     /// It is gone then.
     pub(crate) fn take_back(&mut self) -> io::Result<()> {
         match mem::replace(&mut self.0, Io::Gone) {
-            Io::Lent(Lent { _registration: registration, io, runtime, .. }) => {
+            Io::Lent(Lent { _registration: registration, stream, runtime, .. }) => {
                 drop(registration);
                 let _context = runtime.enter();
-                self.0 = io.own()?;
+                self.0 = Io::Own(TcpStream::from_std(stream)?);
             }
             io => self.0 = io,
         }
@@ -139,23 +126,6 @@ impl Socket {
     }
 }
 
-impl StdIo {
-    /// Has the current runtime watch it.
-    fn own(self) -> io::Result<Io> {
-        Ok(match self {
-            Self::Tcp(stream) => Io::Tcp(TcpStream::from_std(stream)?),
-            Self::Unix(stream) => Io::Unix(LocalStream::from_std(stream)?),
-        })
-    }
-
-    fn fd(&self) -> RawFd {
-        match self {
-            Self::Tcp(stream) => of_socket(stream),
-            Self::Unix(stream) => of_socket(stream),
-        }
-    }
-}
-
 impl Lent {
     fn read(&mut self, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if !self.is_ready {
@@ -163,11 +133,7 @@ impl Lent {
         }
         let bytes = buffer.initialize_unfilled();
         let room = bytes.len();
-        let read = match &mut self.io {
-            StdIo::Tcp(stream) => stream.read(bytes),
-            StdIo::Unix(stream) => stream.read(bytes),
-        };
-        match read {
+        match self.stream.read(bytes) {
             Ok(read) => {
                 // The queue of events reports what comes later, and not what was left.
                 self.is_ready = read == room || self.is_ending;
@@ -184,11 +150,7 @@ impl Lent {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = match &mut self.io {
-            StdIo::Tcp(stream) => stream.write(bytes),
-            StdIo::Unix(stream) => stream.write(bytes),
-        };
-        match written {
+        match self.stream.write(bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.write(bytes),
             written => Poll::Ready(written),
@@ -203,8 +165,7 @@ fn gone() -> io::Error {
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match &mut self.0 {
-            Io::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Io::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Io::Own(stream) => Pin::new(stream).poll_read(cx, buffer),
             Io::Lent(lent) => lent.read(buffer),
             Io::Gone => Poll::Ready(Err(gone())),
         }
@@ -214,8 +175,7 @@ impl AsyncRead for Socket {
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.0 {
-            Io::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Io::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Io::Own(stream) => Pin::new(stream).poll_write(cx, bytes),
             Io::Lent(lent) => lent.write(bytes),
             Io::Gone => Poll::Ready(Err(gone())),
         }
@@ -223,8 +183,7 @@ impl AsyncWrite for Socket {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.0 {
-            Io::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Io::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Io::Own(stream) => Pin::new(stream).poll_flush(cx),
             // A socket has nothing to flush.
             Io::Lent(_) | Io::Gone => Poll::Ready(Ok(())),
         }
@@ -232,8 +191,7 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.0 {
-            Io::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Io::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Io::Own(stream) => Pin::new(stream).poll_shutdown(cx),
             // It is shut down when it is dropped.
             Io::Lent(_) | Io::Gone => Poll::Ready(Ok(())),
         }
@@ -246,12 +204,10 @@ impl Transport for Socket {
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let ready = match &self.0 {
-            Io::Tcp(stream) => stream.poll_read_ready(cx),
-            Io::Unix(stream) => stream.poll_read_ready(cx),
-            Io::Lent(_) | Io::Gone => return Poll::Ready(()),
-        };
-        ready.map(drop)
+        match &self.0 {
+            Io::Own(stream) => stream.poll_read_ready(cx).map(drop),
+            Io::Lent(_) | Io::Gone => Poll::Ready(()),
+        }
     }
 }
 
@@ -264,19 +220,25 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
+    use crate::sys::descriptor::RawFd;
+    use crate::sys::local_socket;
 
     impl Socket {
+        /// Returns one that stands in for a connection to a server.
+        pub(crate) fn local(stream: UnixStream) -> Self {
+            Self::new(local_socket::alike(stream).unwrap())
+        }
+
         /// Returns the address of the other end, which is a TCP socket.
         pub(crate) fn peer(&self) -> net::SocketAddr {
-            let Io::Tcp(stream) = &self.0 else { panic!("{self:?}") };
+            let Io::Own(stream) = &self.0 else { panic!("{self:?}") };
             stream.peer_addr().unwrap()
         }
 
         pub(crate) fn fd(&self) -> RawFd {
             match &self.0 {
-                Io::Tcp(stream) => of_socket(stream),
-                Io::Unix(stream) => of_socket(stream),
-                Io::Lent(lent) => lent.io.fd(),
+                Io::Own(stream) => of_socket(stream),
+                Io::Lent(lent) => of_socket(&lent.stream),
                 Io::Gone => panic!("{self:?}"),
             }
         }
