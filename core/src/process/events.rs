@@ -8,22 +8,17 @@
 //!
 //! - A listener is dropped: its ring is gone, and the next event forgets it.
 //! - The process forks: the child begins without listeners, and never touches the parent's rings.
-//! - The program has its own global subscriber: that one hears the events, and the listeners do not.
+//! - The program has its own subscriber: that one hears the events, too.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tracing::field::{Field, Visit};
-use tracing::level_filters::LevelFilter;
-use tracing::span::{Attributes, Id};
-use tracing::subscriber::{Interest, set_global_default};
-use tracing::{Level, Metadata, Subscriber, span};
+use tracing::Level;
 
-use crate::event::{Event, Topic};
+use crate::event::Event;
 use crate::sys::clock::Clock;
 use crate::sys::followers::Followers;
 use crate::sys::fork::{PerProcess, Pid};
@@ -81,10 +76,7 @@ impl Events {
     /// Begins to listen. `wake` is called on any thread when the first record is there to be taken; it must neither block
     /// nor panic.
     pub fn listen(wake: impl Fn() + Send + Sync + 'static) -> Self {
-        // A program may have its own subscriber.
-        if set_global_default(EventSubscriber).is_ok() {
-            log_queue::is_not_needed();
-        }
+        log_queue::listen(record);
         let pid = Pid::now();
         let ring = Arc::new(Ring { wake: Box::new(wake), records: Mutex::default() });
         RINGS.of(pid, Followers::default).add(Arc::downgrade(&ring));
@@ -141,80 +133,14 @@ impl Ring {
 
 opaque!(Ring);
 
-/// The subscriber that writes events into the rings. It disables spans.
-struct EventSubscriber;
-
-impl EventSubscriber {
-    fn wants(metadata: &Metadata<'_>) -> bool {
-        let topics = [Topic::Node, Topic::Lock, Topic::Process];
-        metadata.is_event() && topics.iter().any(|topic| topic.target() == metadata.target())
-    }
-}
-
-impl Subscriber for EventSubscriber {
-    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if Self::wants(metadata) { Interest::always() } else { Interest::never() }
-    }
-
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        Self::wants(metadata)
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(LevelFilter::DEBUG)
-    }
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut text = Text::default();
-        event.record(&mut text);
-        let Some(known) = Event::of_code(&text.code) else { return };
-        let at = UNIX_EPOCH + Duration::from_micros(Clock::System.wall_micros());
-        let record =
-            Record { event: known, at, message: text.message, fields: text.fields, is_claimed: AtomicBool::new(false) };
-        let record = Arc::new(record);
-        for ring in RINGS.of(Pid::now(), Followers::default).all() {
-            log_queue::counter().fetch_add(ring.put(Arc::clone(&record)), Ordering::Relaxed);
-        }
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-/// The content of an event in text.
-#[derive(Default)]
-struct Text {
-    code: String,
-    message: String,
-    fields: Vec<(&'static str, String)>,
-}
-
-impl Visit for Text {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.take(field, value.to_owned());
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.take(field, format!("{value:?}"));
-    }
-}
-
-impl Text {
-    fn take(&mut self, field: &Field, value: String) {
-        match field.name() {
-            "code" => self.code = value,
-            "message" => self.message = value,
-            name => self.fields.push((name, value)),
-        }
+/// Writes an event into the rings.
+fn record(event: &'static Event, fields: &[String], message: &str) {
+    let fields = event.fields.iter().copied().zip(fields.iter().cloned()).collect();
+    let at = UNIX_EPOCH + Duration::from_micros(Clock::System.wall_micros());
+    let record = Record { event, at, message: message.to_owned(), fields, is_claimed: AtomicBool::new(false) };
+    let record = Arc::new(record);
+    for ring in RINGS.of(Pid::now(), Followers::default).all() {
+        log_queue::counter().fetch_add(ring.put(Arc::clone(&record)), Ordering::Relaxed);
     }
 }
 

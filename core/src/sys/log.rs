@@ -21,10 +21,10 @@ macro_rules! log {
     (@text $field:ident) => { ::std::string::ToString::to_string(&$field) };
     (@text $field:ident, $value:expr) => { ::std::string::ToString::to_string(&$value) };
     ($event:ident, $($(%)? $field:ident $(= %$value:expr)?,)* $message:literal $(,)?) => {
-        if $crate::event::$event.level <= ::tracing::level_filters::LevelFilter::current() {
+        if $crate::sys::log_queue::is_heard(&$crate::event::$event) {
             // Another thread may emit it.
             let values = ::std::vec![$($crate::sys::log::log!(@text $field $(, $value)?),)* ::std::format!($message)];
-            $crate::sys::log_queue::tell_values(values, |values| {
+            $crate::sys::log_queue::tell_values(&$crate::event::$event, values, |values| {
                 let [$($field,)* message] = values else { return };
                 ::tracing::event!(
                     name: $crate::event::$event.code,

@@ -1,7 +1,8 @@
 //! The queue of what the background logs, and the thread named `redlock-log` that passes it to the program's subscriber.
 //!
 //! A subscriber is the program's code: it may block, or make calls of this library. The background renews all locks, and
-//! does not wait for it. Every other thread calls the subscriber itself, and delays only itself.
+//! does not wait for it. Every other thread calls the subscriber itself, and delays only itself. The listener for
+//! languages that `tracing` does not reach never blocks, and is called without the queue.
 //!
 //! States of the thread: *not started*, until the background logs for the first time; *passing on*, for ever. It passes on
 //! in order. Beyond [`MOST`] entries, events are dropped and counted. The ends of spans are not: there are at most as many
@@ -13,11 +14,14 @@
 use std::cell::{Cell, OnceCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
+use once_cell::race::OnceBox;
 use tokio::sync::oneshot;
+use tracing::level_filters::LevelFilter;
 
+use crate::event::Event;
 use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::task::on_thread;
 
@@ -34,8 +38,10 @@ thread_local! {
     static PASSES_ON: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the subscriber is this library's own, which never blocks.
-static NEVER_BLOCKS: AtomicBool = AtomicBool::new(false);
+/// Hears the fields of every event, and its message. It never blocks.
+type Listener = fn(&'static Event, &[String], &str);
+
+static LISTENER: OnceBox<Listener> = OnceBox::new();
 
 static DROPPED: PerProcess<AtomicU64> = PerProcess::new();
 
@@ -50,9 +56,14 @@ pub(crate) fn begin() {
     QUEUE.with(|queue| drop(queue.set(LogQueue::default())));
 }
 
-/// Records that the program's subscriber is this library's own, which never blocks.
-pub(crate) fn is_not_needed() {
-    NEVER_BLOCKS.store(true, Ordering::Relaxed);
+/// Has the listener, of which there is one, hear all events on the threads that emit them.
+pub(crate) fn listen(listener: Listener) {
+    drop(LISTENER.set(Box::new(listener)));
+}
+
+/// Returns whether anybody hears an event.
+pub(crate) fn is_heard(event: &Event) -> bool {
+    event.level <= LevelFilter::current() || LISTENER.get().is_some()
 }
 
 /// Returns whether this thread passes on what the background logs. If it waited for the library, that would stay there.
@@ -63,7 +74,7 @@ pub(crate) fn is_here() -> bool {
 /// Returns whether what this thread logs goes through a queue.
 pub(crate) fn is_queued() -> bool {
     // At the end of a thread it may be gone.
-    !NEVER_BLOCKS.load(Ordering::Relaxed) && QUEUE.try_with(|queue| queue.get().is_some()).unwrap_or(false)
+    QUEUE.try_with(|queue| queue.get().is_some()).unwrap_or(false)
 }
 
 /// Returns how many events of this process were dropped before the program heard them.
@@ -97,8 +108,13 @@ fn put_in_queue(entry: Entry, most: usize) {
 }
 
 /// Tells of an event by its values, whose code is compiled once for all of them but for `emit`.
-pub(crate) fn tell_values(values: Vec<String>, emit: fn(&[String])) {
-    tell(move || emit(&values));
+pub(crate) fn tell_values(event: &'static Event, values: Vec<String>, emit: fn(&[String])) {
+    if let (Some(listener), Some((message, fields))) = (LISTENER.get(), values.split_last()) {
+        shielded(|| listener(event, fields, message));
+    }
+    if event.level <= LevelFilter::current() {
+        tell(move || emit(&values));
+    }
 }
 
 /// Runs `work` and ignores a panic in it.
@@ -155,7 +171,6 @@ mod tests {
 
     #[test]
     fn what_is_queued_is_passed_on_in_order_and_events_beyond_the_most_are_counted() {
-        // Another test listens, and needs no queue.
         harness::alone!();
         let ((end, ended), (tells, told)) = (channel::<()>(), channel());
         let background = thread::spawn(move || {
