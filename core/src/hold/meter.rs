@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::process::metrics::{Counts, HoldEnd};
 use crate::protocol::name::Name;
 use crate::sys::clock::{Moment, SharedMoment};
-use crate::sys::log::{EndedSpan, OpenSpan, span};
+use crate::sys::log::{OpenSpan, span};
 use crate::sys::mutex::Mutex;
 
 /// The meter of one hold.
@@ -77,12 +77,12 @@ impl HoldMeter {
 
     /// Ends the hold, which was lost for `reason`. Returns its span, of whose end a subscriber hears outside of every
     /// lock.
-    pub(crate) fn lose(&self, process: &Process, reason: LostReason, now: Moment) -> Option<EndedSpan> {
+    pub(crate) fn lose(&self, process: &Process, reason: LostReason, now: Moment) -> Option<OpenSpan> {
         let took = self.stop(process, now)?;
-        let (counts, end) = (self.counts(process), HoldEnd::Lost);
-        counts.holds[end as usize].record(took);
+        let counts = self.counts(process);
+        counts.holds[HoldEnd::Lost as usize].record(took);
         counts.lost[reason as usize].add();
-        Some(mem::take(&mut *self.trace.lock()).ended("end", end.as_str()))
+        Some(mem::take(&mut *self.trace.lock()))
     }
 
     /// Ends the hold for its release. Returns its meter while it is not known whether the lock was lost.
@@ -136,6 +136,6 @@ impl Drop for ReleaseMeter {
         if let Some(reason) = self.lost {
             counts.lost[reason as usize].add();
         }
-        drop(mem::take(&mut self.trace).ended("end", self.end.as_str()));
+        self.trace.record("end", self.end.as_str());
     }
 }

@@ -29,13 +29,14 @@ use tokio::sync::Notify;
 use crate::error::LostReason;
 use crate::net::connections::Members;
 use crate::process::environment::Environment;
+use crate::process::metrics::HoldEnd;
 use crate::process::shutdown::Ending;
 use crate::process::waiters::Waiters;
 use crate::protocol::backoff;
 use crate::protocol::name::Name;
 use crate::protocol::shape::Names;
 use crate::sys::clock::{Alarm, Moment};
-use crate::sys::log::{EndedSpan, log};
+use crate::sys::log::{OpenSpan, log};
 use crate::sys::mutex::Mutex;
 use crate::sys::on_drop::OnDrop;
 
@@ -124,7 +125,7 @@ pub(crate) struct Unlogged {
     pub(crate) name: Name,
     pub(crate) reason: LostReason,
     /// `None` for a lock that has not reached its user.
-    pub(crate) trace: Option<EndedSpan>,
+    pub(crate) trace: Option<OpenSpan>,
 }
 
 impl Unlogged {
@@ -132,7 +133,7 @@ impl Unlogged {
         // A lock that has not reached its user was not held.
         if let Some(trace) = self.trace {
             log!(LOCK_LOST, name = %self.name, reason = %self.reason, "a held lock is lost");
-            drop(trace);
+            trace.record("end", HoldEnd::Lost.as_str());
         }
     }
 }

@@ -62,15 +62,6 @@ pub(crate) use span;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OpenSpan(Option<Arc<Span>>);
 
-/// A span that is over. Its drop sets its last field and closes it.
-#[derive(Debug)]
-#[must_use = "the subscriber hears of the end when this is dropped"]
-pub(crate) struct EndedSpan {
-    trace: OpenSpan,
-    field: &'static str,
-    value: &'static str,
-}
-
 impl OpenSpan {
     pub(crate) fn new(make: impl FnOnce() -> Span) -> Self {
         if is_queued() {
@@ -91,11 +82,6 @@ impl OpenSpan {
                 span.record(field, value);
             }));
         }
-    }
-
-    /// Returns the span as it ends, with the value of its last field.
-    pub(crate) fn ended(self, field: &'static str, value: &'static str) -> EndedSpan {
-        EndedSpan { trace: self, field, value }
     }
 
     /// Emits a node's answer within the span.
@@ -120,12 +106,6 @@ impl OpenSpan {
 /// panic during another one would abort the process.
 fn about(span: Arc<Span>, tells: impl FnOnce(&Span) + Send + 'static) -> impl FnOnce() + Send + 'static {
     move || shielded(|| tells(&span))
-}
-
-impl Drop for EndedSpan {
-    fn drop(&mut self) {
-        self.trace.record(self.field, self.value);
-    }
 }
 
 impl Drop for OpenSpan {
@@ -210,13 +190,22 @@ mod tests {
         }
     }
 
+    /// Sets a field at its end.
+    struct Recorded(OpenSpan);
+
+    impl Drop for Recorded {
+        fn drop(&mut self) {
+            self.0.record("outcome", "cancelled");
+        }
+    }
+
     #[test]
     fn a_subscriber_that_panics_at_an_event_and_at_the_end_of_its_span_costs_nothing_else() {
         harness::alone!();
         tracing::subscriber::set_global_default(tracing_subscriber::registry().with(Panics)).unwrap();
         let [dropped, answered, recorded] = [(); 3].map(|()| span!("redlock.acquire", outcome = field::Empty));
         let unwound = thread::spawn(move || {
-            let _ended = dropped.ended("outcome", "cancelled");
+            let _ended = Recorded(dropped);
             panic!("on purpose");
         });
         assert!(unwound.join().is_err());
@@ -227,7 +216,7 @@ mod tests {
             tell(move || ended.recv().unwrap());
             answered.answered(&"node", &"granted");
             drop(answered);
-            drop(recorded.ended("outcome", "cancelled"));
+            drop(Recorded(recorded));
             tell(move || tells.send(()).unwrap());
         });
         background.join().unwrap();
