@@ -97,7 +97,7 @@ def test_an_unavailable_server(drivers: Drivers, face: str, name: str) -> None:
 @pytest.mark.parametrize("reason", table("errors")["lost_reasons"])
 def test_a_lock_is_lost_at_will(drivers: Drivers, face: str, name: str, reason: str) -> None:
     _, client = one(drivers, face)
-    lock, next_one = client.lock(name), client.lock(name)
+    lock, next_one = client.lock(name, margin_ms=1), client.lock(name)
     if FACES[face].lock_objects:
         with pytest.raises(LockError) as raised:
             lock.lose(reason)
@@ -106,8 +106,8 @@ def test_a_lock_is_lost_at_will(drivers: Drivers, face: str, name: str, reason: 
     lock.lose(reason)
     lock.lose("expired")
     assert lost(lock) == reason
+    until(next_one.try_acquire, "its keys are deleted")
     for report in (lock.check, lock.extend, lock.release):
         with pytest.raises(LockError) as raised:
             report()
         assert (raised.value.code, raised.value.reason) == ("lost", reason)
-    until(next_one.try_acquire, "its keys are deleted")

@@ -422,7 +422,7 @@ impl Lease {
         let ownership = state.ownership.take();
         let due = state.due.take();
         let listeners = std::mem::take(&mut state.listeners);
-        let until = state.valid_until.after(self.margin());
+        let until = state.lost_at.after(self.margin());
         drop(state);
         // Before anybody hears of the loss and looks at the metrics.
         let trace = self.meter.lose(&self.context.process, loss.reason, self.now());
