@@ -96,7 +96,7 @@ pub(crate) async fn extend(lease: &Arc<Lease>, connections: &Arc<Connections>, t
         vote(answer)
     };
     match ballots.decide(&mut round, &mut judge).await {
-        KeyVerdict::Lost(reason) => Extended::Lost(Loss { reason, nodes: answers(&ballots) }),
+        KeyVerdict::Lost(reason) => Extended::Lost(lease.loss(reason, answers(&ballots))),
         KeyVerdict::Open | KeyVerdict::Unknown => Extended::Unknown(extending, answers(&ballots)),
         KeyVerdict::Carried if lease.extended(start, extending, raised >= quorum(connections.members.len())) => {
             put_back(lease, round, ballots.votes());

@@ -469,6 +469,12 @@ impl Lease {
         self.remaining().is_ok() || self.context.process.shutdown.has_started()
     }
 
+    /// Returns the loss that a round has shown. Keys that are gone when their time is over have expired.
+    pub(crate) fn loss(&self, reason: LostReason, nodes: Vec<NodeAnswer>) -> Loss {
+        let is_expired = reason == LostReason::Deleted && self.now() >= self.state().kept_until;
+        Loss { reason: if is_expired { LostReason::Expired } else { reason }, nodes }
+    }
+
     /// Marks the lock lost if it is held.
     pub(crate) fn lose(&self, loss: &Loss) {
         let state = self.state();

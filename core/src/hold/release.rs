@@ -13,7 +13,6 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, NodeAnswer};
 use crate::hold::claim::Claim;
 use crate::hold::lease::Lease;
-use crate::hold::outcome::Loss;
 use crate::net::ballots::KeyBallots;
 use crate::net::connections::Connections;
 use crate::net::round::{Delivery, Round};
@@ -46,7 +45,7 @@ pub(crate) async fn release(lease: &Lease, claim: Claim, connections: &Arc<Conne
         }
         KeyVerdict::Lost(reason) => {
             claim.finish_in_background(round);
-            Err(lease.lost_error(Loss { reason, nodes: answers() }))
+            Err(lease.lost_error(lease.loss(reason, answers())))
         }
         KeyVerdict::Carried => {
             claim.finish_in_background(round);

@@ -135,3 +135,19 @@ fn a_pause_that_no_clock_shows_is_told_by_the_next_renewal() {
         taker.release().await.expect("it is still held");
     });
 }
+
+/// Its release was on the way.
+#[test]
+fn a_lock_that_expires_during_its_release_was_not_deleted() {
+    on_one_and_five(|stage| async move {
+        let lock = stage.holder.lock("job").ttl(TTL).auto_renew(false);
+        let guard = lock.acquire().await.expect("it is free");
+        sleep(guard.remaining().saturating_sub(Duration::from_millis(1))).await;
+        let mut release = Box::pin(guard.release());
+        assert!(timeout(Duration::ZERO, release.as_mut()).await.is_err(), "it is on its way");
+        let over = Duration::from_millis(200);
+        stage.machine.suspended(over);
+        stage.passes_elsewhere(over);
+        assert_eq!(release.await.expect_err("it is over").reason(), Some(LostReason::Expired));
+    });
+}
