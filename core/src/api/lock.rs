@@ -236,7 +236,8 @@ impl<Kind> Lock<Kind> {
     /// writer has it or waits for it. Keys of other libraries and of an attempt under way count too. The answer may be out
     /// of date when it arrives, so it is for people and dashboards; to acquire a free lock, call [`Lock::try_acquire`].
     ///
-    /// Changes nothing. Takes at most `node_timeout`, plus the client's `connect_timeout` if it has to connect.
+    /// Changes nothing. Takes at most `node_timeout`, or of a semaphore that for each 64 permits, plus the client's
+    /// `connect_timeout` if it has to connect.
     ///
     /// # Errors
     ///
