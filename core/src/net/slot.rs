@@ -171,6 +171,11 @@ impl Slot {
                     return Poll::Pending;
                 }
                 let now = clock.now();
+                if now < due {
+                    // A test has paused this runtime's time, which then runs ahead.
+                    timer.set(clock.sleep(due.since(now)));
+                    continue;
+                }
                 if now < due.after(UNDRIVEN) || respites == 0 {
                     return Poll::Ready(Some(Err(Failure::unconnected(self.progress.phase(), limit))));
                 }

@@ -199,6 +199,14 @@ async fn a_server_that_hangs_up_on_hashes_is_sent_texts() {
     panic!("connections end again and again");
 }
 
+/// Its timers do not wait for a server.
+#[tokio::test(start_paused = true)]
+async fn a_runtime_whose_time_is_paused_connects() {
+    let server = Server::start();
+    let guard = Redlock::new(server.url()).unwrap().lock(NAME).await.unwrap();
+    guard.extend().await.unwrap();
+}
+
 /// Acquires, waits, extends and releases.
 async fn works(server: &Server, redlock: &Redlock, what: &str) {
     let lock = || redlock.lock(NAME).timeout(LIMIT).into_future();
