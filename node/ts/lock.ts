@@ -327,7 +327,8 @@ export class Lock {
    * @param ttl - for how long the servers keep the lock from now on, in milliseconds, 100 to 86 400 000: it is extended
    * before. That never shortens the time that is left. Later renewals use the ttl that they had. Default: what is left.
    * @throws {@link LockLost}: the lock was lost before, or the extension finds it lost.
-   * @throws {@link LockUnavailable}: no quorum of nodes answered the extension; the lock is held as before.
+   * @throws {@link LockUnavailable}: no quorum of nodes answered the extension, and the lock is held as before; or a node
+   * has not answered an acquire of a shared lock, which is held as before, or was released: see {@link Lock.held}.
    * @throws {@link LockNotHeld}: the lock is not held.
    * @throws {@link LockInvalidArgument}: a wrong ttl, the term of an election, or the protocol `"setnx"`: such locks
    * cannot be detached.

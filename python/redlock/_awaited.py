@@ -166,7 +166,8 @@ class Lock(OnlyAsyncWith, _calls.Watched):
         """End this hold without a release, and return a text with which `attach` goes on; see `redlock.Lock.detach`.
 
         Raises `LockLost` if the lock is lost, `LockNotHeld` if it is not held, `LockUnavailable` if no quorum answered
-        the extension (the lock is held as before), `LockInvalidArgument` for a wrong ttl, for the term of an
+        the extension (the lock is held as before), or if a node has not answered an acquire of a shared lock (it is
+        held as before, or was released: see `held`), `LockInvalidArgument` for a wrong ttl, for the term of an
         election, and with `protocol="setnx"`.
 
         If it is cancelled, the lock is held as before, or released.

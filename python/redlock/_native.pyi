@@ -182,7 +182,8 @@ class Lock(Handle):
         `with` block after a detach does nothing.
 
         Raises `LockLost` if the lock is lost, `LockNotHeld` if it is not held, `LockUnavailable` if no quorum answered
-        the extension (the lock is held as before), `LockInvalidArgument` for a wrong ttl, for the term of an
+        the extension (the lock is held as before), or if a node has not answered an acquire of a shared lock (it is
+        held as before, or was released: see `held`), `LockInvalidArgument` for a wrong ttl, for the term of an
         election, and with `protocol="setnx"`.
 
         >>> import redlock

@@ -338,7 +338,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// `lost` or `not_held`.
+    /// As [`crate::Guard::detach`].
     pub fn detach(&self) -> Result<DetachedLock, Error> {
         self.detach_by(None)
     }

@@ -179,7 +179,8 @@ impl Guard {
     /// # Errors
     ///
     /// `lost` if the lock is lost; `not_held` if it was detached before, and in a forked child; `invalid_argument` for the
-    /// term of an election.
+    /// term of an election; `unavailable` if a node has not answered an acquire of a shared lock, which is held as before, or
+    /// was released: see [`Guard::is_held`].
     ///
     /// # Cancel safety
     ///
@@ -212,8 +213,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// As [`Guard::detach`]; `invalid_argument` also for a ttl out of range; `unavailable` if no quorum answered the extension:
-    /// the lock is held as before.
+    /// As [`Guard::detach`]; `invalid_argument` also for a ttl out of range; `unavailable` also if no quorum answered the
+    /// extension: the lock is held as before.
     ///
     /// # Cancel safety
     ///
