@@ -414,9 +414,13 @@ impl Connections {
     /// Replaces the connection to `node` that try `number` made, after it ended unasked, if it worked. If it did not, whoever
     /// needs another one is notified and makes it: a server that ends idle connections would be connected to for ever.
     fn ended(self: &Arc<Self>, node: usize, number: u64) {
-        match self.take(node, Failure::Closed, |state| state.made.0 == number) {
-            Some(true) => self.reconnect(node),
-            Some(false) => self.emit(node, NodeEvent::Disconnected),
+        self.replace_taken(node, |state| state.made.0 == number);
+    }
+
+    fn replace_taken(self: &Arc<Self>, node: usize, is_meant: impl FnOnce(&State) -> bool) {
+        match self.take(node, Failure::Closed, is_meant) {
+            Some(true) if !self.events.is_empty() => self.reconnect(node),
+            Some(_) => self.emit(node, NodeEvent::Disconnected),
             None => {}
         }
     }
@@ -428,10 +432,10 @@ impl Connections {
         self.slots[node].moved.notify_waiters();
     }
 
-    /// Discards the connection to `node` if it was made before `since`: later ones lead to another server. Returns whether it
-    /// did.
-    pub(crate) fn discard_older(&self, node: usize, since: Moment) -> bool {
-        self.take(node, Failure::Closed, |state| state.made.1 < since).is_some()
+    /// Discards the connection to `node` if it was made before `since`: later ones lead to another server. It is replaced as
+    /// one that has ended: where two servers answer in turn, connections would discard each other for ever.
+    pub(crate) fn discard_older(self: &Arc<Self>, node: usize, since: Moment) {
+        self.replace_taken(node, |state| state.made.1 < since);
     }
 
     /// Connects to `node` in the background after its connections were renounced.
@@ -866,6 +870,22 @@ mod tests {
         assert!(!connections.connected(0, connection.clone(), &server_info, 0));
         assert!(connections.current(0).is_none());
         assert!(connections.connected(0, connection, &server_info, 1));
+    }
+
+    /// Where two servers answer in turn, each new connection discards the one before.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_connection_that_is_discarded_for_a_later_one_is_replaced_if_it_worked() {
+        let server = Server::start();
+        let connections = waiting(&server);
+        for worked in [false, true] {
+            connections.get(0, true).await.unwrap();
+            if worked {
+                connections.record_reply(0);
+            }
+            connections.discard_older(0, Moment::NEVER);
+            assert!(connections.current(0).is_none());
+            assert_eq!(connections.slots[0].state.lock().connecting, worked);
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

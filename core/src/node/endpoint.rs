@@ -20,7 +20,7 @@
 //!   connection is in use, all users renounce those made before it;
 //! - a fork: the child's [`Process`](crate::process::Process) has its own endpoints, unknown ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
@@ -41,6 +41,12 @@ const KEPT: Duration = Duration::from_secs(24 * 3_600);
 
 /// The most endpoints remembered. Only those that clients name may be more.
 const MOST: usize = 1_024;
+
+/// How long what happens again and again is not told of anew.
+const TOLD_FOR: Duration = Duration::from_secs(60);
+
+/// The most servers remembered of an endpoint.
+const SERVERS_MOST: usize = 16;
 
 /// How long it is known whether an endpoint answers. Less than alerts wait for, so that one failed call of a process that is
 /// idle afterwards does not set off any. Probing instead would keep connections of idle processes busy for a metric alone.
@@ -66,6 +72,8 @@ pub(crate) struct Endpoint {
     pub(crate) last_miss: SharedMoment,
     /// When the first call asked that had no time for an answer; later than the last answer if it counts.
     owing_since: SharedMoment,
+    /// When it was told last that a server is back at it; the origin if never.
+    return_told: SharedMoment,
     state: Mutex<State>,
     /// They look whenever the facts have changed. Who joins them makes the first look after that.
     pub(super) followers: Followers<dyn Follower>,
@@ -80,6 +88,8 @@ struct State {
     has_warned_of_duplicate: bool,
     /// Whether another server is in its place, and has not told its identity yet.
     is_moved: bool,
+    /// The `run_id`s of the servers that were in its place. A server that restarts has another one.
+    servers: BTreeSet<String>,
     /// What was said to be lacking.
     said: Lacks,
 }
@@ -112,6 +122,8 @@ pub(crate) struct Remarks {
     is_changed: bool,
     /// Whether it is not the server that answered before.
     pub(crate) is_another: bool,
+    /// Whether that one has answered before.
+    is_back: bool,
     evicts: Option<String>,
     lacks: Lacks,
     /// Nodes without a vote, each with the node that has the vote of the same server.
@@ -150,6 +162,15 @@ impl Endpoints {
         let is_kept = |endpoint: &Endpoint| endpoint.lasting && endpoint.last_use().after(KEPT) > now;
         self.0.lock().retain(|_, endpoint| is_named(endpoint) || is_kept(endpoint));
     }
+}
+
+/// Returns whether it is to be told `now` what was told last then, and records it.
+fn is_news(told: &SharedMoment, now: Moment) -> bool {
+    let is_news = told.get() == Moment::default() || now >= told.get().after(TOLD_FOR);
+    if is_news {
+        told.set(now);
+    }
+    is_news
 }
 
 /// Returns whether a node set names `endpoint`, which is in the map.
@@ -247,7 +268,8 @@ impl Endpoint {
         let (remarks, is_news) = {
             let mut state = self.state.lock();
             let before = state.facts.clone();
-            let is_changed = if mem::take(&mut state.is_moved) {
+            let is_moved = mem::take(&mut state.is_moved);
+            let is_changed = if is_moved {
                 state.facts.identity = Some(server_info.identity.clone());
                 // It may have restarted after it came.
                 let started = now.before(server_info.uptime);
@@ -258,10 +280,14 @@ impl Endpoint {
             } else {
                 state.facts.take(&server_info.identity, server_info.uptime, now, last_answer)
             };
-            let is_another = |before: &Identity| differs(&server_info.identity.run_id, &before.run_id);
+            let run_id = &server_info.identity.run_id;
+            let is_another = before.identity.as_ref().is_some_and(|before| differs(run_id, &before.run_id));
+            let is_back = !state.remember(run_id) && is_another && !is_moved;
             let remarks = Remarks {
-                is_changed,
-                is_another: before.identity.as_ref().is_some_and(is_another),
+                // Where two servers answer in turn, each connection leads to the other one.
+                is_changed: is_changed && (!is_back || is_news(&self.return_told, now)),
+                is_another,
+                is_back,
                 evicts: server_info.evicts.clone().filter(|_| !state.has_warned_of_eviction),
                 lacks: server_info.lacks.besides(state.said),
                 duplicates: Vec::new(),
@@ -274,6 +300,16 @@ impl Endpoint {
             self.tell_followers();
         }
         remarks
+    }
+}
+
+impl State {
+    /// Records a server. Returns whether it is new.
+    fn remember(&mut self, run_id: &str) -> bool {
+        if self.servers.len() >= SERVERS_MOST {
+            self.servers.clear();
+        }
+        self.servers.insert(run_id.to_owned())
     }
 }
 
@@ -320,7 +356,12 @@ impl Remarks {
         if self.lacks.hashes {
             log!(NODE_REFUSES_EVALSHA, node = %address, "node refuses EVALSHA: each request contains the text of its script");
         }
-        if self.is_changed {
+        if self.is_changed && self.is_back {
+            log!(NODE_RESTARTED, node = %address,
+                "the server before is back at this address, and its grants do not count for restart_delay; if two servers \
+                 answer there in turn, list the address of one"
+            );
+        } else if self.is_changed {
             log!(NODE_RESTARTED, node = %address,
                 "node restarted or was replaced; its grants do not count for restart_delay"
             );
@@ -334,6 +375,7 @@ mod tests {
 
     use super::*;
     use crate::node::identity::Role;
+    use crate::sys::log::heard;
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -589,6 +631,16 @@ mod tests {
         assert!(!is_another(master("1", "a", false)));
         assert!(!is_another(replica(master("1", "a", false))) && !is_another(quiet(Role::Master)));
         assert!(is_another(master("2", "b", false)) && !is_another(master("2", "b", false)));
+        let said = |run_id, second| {
+            let now = at(1).after(Duration::from_secs(second));
+            let remarks = endpoint.record_info(&told(master(run_id, run_id, false), false), now);
+            assert!(remarks.is_another);
+            heard::text(|| remarks.log(&"a")).1
+        };
+        assert!(said("3", 2).contains("restarted or was replaced"), "a server that was not there before");
+        assert!(said("1", 3).contains("is back at this address"));
+        assert_eq!([said("3", 4), said("1", 62)], ["", ""], "they answer in turn");
+        assert!(said("3", 63).contains("is back") && said("4", 64).contains("restarted"));
         endpoint.replaced(at(2));
         assert_eq!(*user.0.lock(), [at(2)]);
     }

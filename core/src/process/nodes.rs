@@ -267,9 +267,7 @@ impl User for NodeSet {
         for (node, member) in self.members.nodes.iter().enumerate() {
             if std::ptr::eq(&raw const *member.endpoint, endpoint) {
                 for connections in &all_connections {
-                    if connections.discard_older(node, since) {
-                        connections.replace(node);
-                    }
+                    connections.discard_older(node, since);
                 }
                 self.schedule.bring_forward(&self.members, node);
             }
