@@ -12,6 +12,7 @@ import pytest
 from cli.conftest import each_launcher
 from cli.redlock import Redlock, freed, lasting_keys, one_line, taken, waits
 from conformance.history import SLACK_MS
+from support.clock import until
 from support.rights import fewest
 from support.servers import Server
 
@@ -87,9 +88,15 @@ def test_no_node_answers(redlock: Redlock, name: str, tmp_path: Path) -> None:
 
 
 def test_no_node_answers_while_it_waits_for_ever(redlock: Redlock, name: str, tmp_path: Path) -> None:
-    ended = redlock.at(f"unix://{tmp_path}/nowhere.sock").end("run", name, "--", "true")
+    nowhere = redlock.at(f"unix://{tmp_path}/nowhere.sock")
+    longer, quiet = (nowhere.start("run", "-w", "1d", *words, name, "--", "true") for words in ([], ["-q"]))
+    ended = nowhere.end("run", name, "--", "true")
     assert ended.status == UNAVAILABLE
     assert ended.took_s < 10 + SLACK_MS / 1000 + 2, "for 10 s, beside the attempt itself"
+    until(lambda: "waiting on" in longer.err, "who waits for longer says why")
+    assert one_line(ended.err).partition("[")[2].split("]")[0] in one_line(longer.err), "with the same answers"
+    assert [each.runs for each in (longer, quiet)] == [True, True]
+    assert not quiet.err
 
 
 def test_a_login_that_is_refused(redlock: Redlock, own_node: Server, name: str) -> None:

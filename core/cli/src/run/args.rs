@@ -72,7 +72,7 @@ pub(crate) struct Args {
 
     /// Longest wait for the lock, such as 30s, 500ms, 2m; 0 is --no-wait [default: forever]
     #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", value_parser = duration::parse)]
-    wait: Option<Duration>,
+    pub(super) wait: Option<Duration>,
 
     /// How long nodes keep the lock without renewal, and a crashed host blocks others
     #[arg(short, long, value_name = "DURATION", default_value = TTL, value_parser = duration::parse)]

@@ -5,15 +5,17 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use redlock::bindings::clock::Clock;
-use redlock::{Error, Fixed, Guard, Lock, LockState, LockView, Redlock};
+use redlock::bindings::operator::AWAY_MOST;
+use redlock::{Error, ErrorKind, Fixed, Guard, Lock, LockState, LockView, NodeView, Redlock};
 
 use crate::around;
 use crate::duration::shown;
-use crate::exit::Failure;
+use crate::exit::{Failure, spelled};
 use crate::nodes;
 use crate::progress::Progress;
 use crate::run::args::Args;
 use crate::run::group;
+use crate::say;
 use crate::signals::{self, Signals};
 use crate::status;
 
@@ -43,6 +45,7 @@ pub(super) async fn wait(args: &Args, redlock: &Redlock, lock: &Lock<Fixed>, sig
         signal = signals.next() => Waited::Ended(signal),
         () = reap() => unreachable!("it never ends"),
         () = show(args, redlock) => unreachable!("it never ends"),
+        () = tell_of_outages(lock), if !args.quiet && args.wait.is_some() => unreachable!("it never ends"),
         () = around::warn(redlock, &args.names, args.shared), if !args.quiet && args.permits.is_none() => {
             unreachable!("it never ends")
         }
@@ -72,6 +75,19 @@ async fn show(args: &Args, redlock: &Redlock) {
         {
             progress.show(&format!("redlock: {text}"));
         }
+    }
+}
+
+/// Warns of each outage in which a wait without `--wait` would have ended. Never ends.
+async fn tell_of_outages(lock: &Lock<Fixed>) {
+    let mut is_away = false;
+    loop {
+        Clock::System.sleep(AWAY_MOST).await;
+        let away = lock.is_locked().await.err().filter(|error| error.kind() == ErrorKind::Unavailable);
+        if let (Some(error), false) = (&away, is_away) {
+            say::warning(&format!("{}; waiting on", spelled(error)));
+        }
+        is_away = away.is_some();
     }
 }
 
@@ -107,13 +123,23 @@ fn describe(views: &[LockView], is_reader: bool, now: SystemTime) -> Option<Stri
         (None, LockState::Held) => format!("held{since}"),
         (None, LockState::Shared) => format!("shared by {} readers{since}", first.readers.unwrap_or_default()),
         (None, LockState::Foreign) => "held by a program that uses another library".to_owned(),
-        (None, _) => "the nodes do not agree whose it is".to_owned(),
+        (None, _) => {
+            let error = |node: &NodeView| Some(format!("{}: {}", node.node, node.state.values().1.error?));
+            let away: Vec<_> = first.nodes.iter().filter_map(error).collect();
+            if first.nodes.len() - away.len() < first.quorum {
+                format!("no quorum of nodes answers [{}]", away.join("; "))
+            } else {
+                "the nodes do not agree whose it is".to_owned()
+            }
+        }
     };
     Some(format!("waiting for {:?}: {holder}{waiting}", first.name))
 }
 
 #[cfg(test)]
 mod tests {
+    use redlock::NodeState;
+
     use super::*;
     use crate::sample::{self, changed};
 
@@ -140,6 +166,15 @@ mod tests {
         let foreign = changed(view(LockState::Foreign, None, None), |view| view.waiting = Some(1));
         let expected = "waiting for \"job\": held by a program that uses another library";
         assert_eq!(describe(&[foreign], false, now).as_deref(), Some(expected));
+        let unknown = |error: &str| {
+            let down = NodeState::Unavailable { error: error.to_owned() };
+            let nodes = sample::nodes([NodeState::Free, down.clone(), down]);
+            changed(view(LockState::Unknown, None, None), |view| (view.nodes, view.quorum) = (nodes, 2))
+        };
+        let away = describe(&[unknown("is down")], false, now).unwrap();
+        assert!(away.contains("job\": no quorum of nodes answers [redis://10.0.0.2:6379: is down; "), "{away}");
+        let split = changed(unknown("is down"), |view| view.quorum = 1);
+        assert!(describe(&[split], false, now).unwrap().contains("do not agree"));
     }
 
     #[test]
