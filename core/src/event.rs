@@ -74,6 +74,7 @@ events! {
     NODE_SILENT = Event::new("node_silent", Topic::Node, Level::WARN, &["node"]);
     NODE_ANSWERS = Event::new("node_answers", Topic::Node, Level::INFO, &["node"]);
     NODE_UNREACHABLE = Event::new("node_unreachable", Topic::Node, Level::WARN, &["node", "failure"]);
+    NODE_REFUSES = Event::new("node_refuses", Topic::Node, Level::WARN, &["node", "failure"]);
     CONNECT_FAILED = Event::new("connect_failed", Topic::Node, Level::DEBUG, &["node", "failure"]);
     NODE_RESTARTED = Event::new("node_restarted", Topic::Node, Level::WARN, &["node"]);
     FAILOVER = Event::new("failover", Topic::Node, Level::WARN, &["node", "from", "to"]);

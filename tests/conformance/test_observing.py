@@ -283,6 +283,10 @@ def test_what_happens_to_the_node_of_a_held_lock(drivers: Drivers, own_nodes: Cl
     own_nodes[0].thaw()
     until(lambda: number(driver, "redlock_node_up", node=node) == 1, "it is up")
     heard(driver, "node_answers", node=node)
+    own_nodes[0].configure(maxmemory_policy="noeviction", maxmemory=1)
+    client.lock(f"{name}, too").acquire()
+    assert "raise maxmemory" in heard(driver, "node_refuses", node=node)["fields"]["failure"]
+    own_nodes[0].configure(maxmemory=0)
     own_nodes[0].wipe()
     heard(driver, "node_restarted", node=node)
 

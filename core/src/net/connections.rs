@@ -541,6 +541,14 @@ impl Connections {
         self.members.health.record_reply(node, now);
     }
 
+    /// Reports that `node` refuses requests.
+    pub(super) fn report_refusal(&self, node: usize, failure: &Failure) {
+        let member = &self.members.nodes[node];
+        if failure.is_refusal() && member.endpoint.is_refusal_news(self.clock.now()) {
+            log!(NODE_REFUSES, node = %member.address, %failure, "node refuses requests, so its vote does not count");
+        }
+    }
+
     /// Records an answer from `node` to the request of this moment.
     pub(crate) fn record_answer(&self, node: usize, asked: Moment) {
         self.slots[node].heard.put_off(asked);

@@ -268,6 +268,7 @@ impl Round {
                 Ok(_) => self.connections.record_reply(node),
                 Err(failure) if failure.is_answer() => {
                     self.connections.record_reply(node);
+                    self.connections.report_refusal(node, failure);
                     if matches!(failure, Failure::Refused(code) if &**code == "CLUSTERDOWN") {
                         self.connections.doubt(node);
                     }

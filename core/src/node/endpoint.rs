@@ -72,8 +72,9 @@ pub(crate) struct Endpoint {
     pub(crate) last_miss: SharedMoment,
     /// When the first call asked that had no time for an answer; later than the last answer if it counts.
     owing_since: SharedMoment,
-    /// When it was told last that a server is back at it; the origin if never.
+    /// When it was told last that a server is back at it, and that it refuses requests; the origin if never.
     return_told: SharedMoment,
+    refusal_told: SharedMoment,
     state: Mutex<State>,
     /// They look whenever the facts have changed. Who joins them makes the first look after that.
     pub(super) followers: Followers<dyn Follower>,
@@ -203,6 +204,11 @@ impl Endpoint {
     pub(crate) fn is_answering(&self, now: Moment, limit: Duration) -> bool {
         let (last, owing) = (self.last_answer.get(), self.owing_since.get());
         last != Moment::default() && self.last_miss.get() <= last && (owing <= last || now < owing.after(limit))
+    }
+
+    /// Returns whether it is to be told that it refuses requests, and records that.
+    pub(crate) fn is_refusal_news(&self, now: Moment) -> bool {
+        is_news(&self.refusal_told, now)
     }
 
     fn last_use(&self) -> Moment {

@@ -99,10 +99,14 @@ impl Failure {
         self.is_unexecuted() || matches!(self, Self::UnexpectedReply)
     }
 
+    /// Returns whether the node refused the request.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Told(_) | Self::Forbidden(_))
+    }
+
     /// Returns whether the node answered, and executed nothing.
     pub(crate) fn is_unexecuted(&self) -> bool {
-        self.is_redirect()
-            || matches!(self, Self::Refused(_) | Self::Told(_) | Self::Forbidden(_) | Self::NoScript | Self::Unassigned)
+        self.is_redirect() || self.is_refusal() || matches!(self, Self::NoScript | Self::Unassigned)
     }
 
     /// Returns whether the request has to be sent in another way, because of where the slot is.
