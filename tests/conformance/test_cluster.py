@@ -139,6 +139,14 @@ def test_a_held_lock_outlives_its_primary(
     holder.acquire()
     waiter = drivers.start(face).client([shards.url], restart_delay_ms=0).lock(name)
     waiting = waiter.start_acquire()
+    codes: list[str] = []
+
+    def has_begun() -> bool:
+        codes.extend(event["code"] for event in holder.driver.events())
+        return "connect_failed" in codes
+
+    until(has_begun, "the first connect has only asked for the map")
+    assert "node_unreachable" not in codes
     shard = shards.shard(name)
     primary, replica = shards.servers[shard], shards.servers[shards.primaries + shard]
     replica.await_all_of(primary)

@@ -749,7 +749,12 @@ impl Connections {
             failure if failure.is_answer() => {
                 self.slots[node].misses.store(0, Ordering::Relaxed);
                 health.record_reply(node, self.clock.now());
-                is_alone
+                // A cluster that has told its map, which names the server that is asked next.
+                let is_cluster = *failure == Failure::Unassigned;
+                if is_cluster && member.endpoint.pace.record().ends_outage(&member.address) {
+                    log!(NODE_ANSWERS, node = %member.address, "node can be reached again");
+                }
+                is_alone && !is_cluster
             }
             _ => {
                 if is_alone {
