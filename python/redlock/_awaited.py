@@ -297,10 +297,13 @@ class Lock(OnlyAsyncWith, _calls.Watched):
                 if _calls.alive(reference).take_call(number) is not False:
                     break
                 future = _calls.alive(reference).futures[number] = loop.create_future()
+            else:
+                # One that was attached may have been lost meanwhile.
+                self.check()
         except BaseException:
             _calls.forget(reference, number)
-            # One that was attached is held already, and its block will not release it.
-            if self.held:
+            # One that was attached has its hold already, and its block will not release it.
+            if self._in_block:
                 _calls.abandon(self)
             raise
         self._body = Body(asyncio.current_task(loop))

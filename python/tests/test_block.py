@@ -1,5 +1,7 @@
 """The blocking face as users of `threading.Lock` know it."""
 
+import asyncio
+
 import pytest
 from support.clock import until
 
@@ -56,6 +58,14 @@ async def test_a_block_does_not_go_on_with_another_hold_than_the_attached_one(
     with pytest.raises(redlock.LockLost, match="deleted"):
         async with awaited:
             pytest.fail("it was entered")
+    async with awaited:
+        awaited = await aclient.attach(await awaited.detach())
+    asyncio.get_running_loop().call_soon(lose, awaited, "taken")
+    with pytest.raises(redlock.LockLost, match="held by another"):
+        async with awaited:
+            pytest.fail("it was lost while its block was entered")
+    async with awaited:
+        assert awaited.held
 
 
 def lost_in(lock: redlock.Lock, error: Exception) -> None:
