@@ -1,6 +1,7 @@
 """What of a program's calls is checked here: functions, blocks, a doubtful ttl, a thread that must not block."""
 
 import contextlib
+import functools
 import inspect
 import sys
 import types
@@ -128,7 +129,9 @@ def _no_generator(function: object, taker: str) -> None:
 
 def _body(function: object) -> object:
     """Find the function that runs when an object with `__call__` is called."""
-    if inspect.isroutine(function) or hasattr(function, "func"):
+    if isinstance(function, functools.partial):
+        return _body(function.func)
+    if inspect.isroutine(function) or inspect.iscoroutinefunction(function):
         return function
     return getattr(type(function), "__call__", function)  # noqa: B004 - whether it can be called is known
 

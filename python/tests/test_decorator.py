@@ -11,6 +11,7 @@ import pickle
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any, NoReturn, Optional
+from unittest import mock
 
 import pytest
 from server import LIMIT, Server
@@ -61,6 +62,9 @@ async def test_a_subclass_with_another_constructor_decorates(face: Any, name: st
 
 
 class Caller:
+    func = None
+    """As decorators that are classes keep what they decorate."""
+
     async def __call__(self) -> None: ...
 
 
@@ -468,6 +472,8 @@ async def test_decorators_of_coroutine_functions(aclient: aio.Redlock, server: S
     assert sorted(await asyncio.gather(*calls), key=str) == [redlock.SKIPPED, "ada", "bob"]
     assert await Account().close(1) == (1, True)
     assert inspect.iscoroutinefunction(pay)
+    await aclient.lock(name)(Caller())()
+    await aclient.locked(name)(functools.partial(mock.AsyncMock()))()
     assert not server.has(name)
 
 
