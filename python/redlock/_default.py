@@ -30,10 +30,9 @@ _defaults = Defaults({}, None, {})
 def client(make: Callable[..., C]) -> C:
     """Find the client that `make` has made, or make it. Two threads that make one at the same time get the same."""
     defaults = _defaults
-    try:
-        found: C = defaults.clients[make]
-    except KeyError:
-        found = defaults.clients.setdefault(make, make(defaults.nodes, **defaults.options))
+    if make not in defaults.clients:
+        defaults.clients.setdefault(make, make(defaults.nodes, **defaults.options))
+    found: C = defaults.clients[make]
     return found
 
 

@@ -96,8 +96,9 @@ def test_what_concerns_other_nodes_stays_away_from_a_server_in_memory(name: str)
 def test_without_it_wrong_addresses_are_refused_at_the_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDLOCK_URLS", "http://wrong")
     for face in (redlock, aio):
-        with pytest.raises(redlock.LockInvalidArgument, match="http"):
+        with pytest.raises(redlock.LockInvalidArgument, match="http") as refused:
             face.lock("job")
+        assert refused.value.__context__ is None
 
 
 def test_asyncio_is_there_after_the_bare_import(run: Run) -> None:
