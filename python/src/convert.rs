@@ -129,8 +129,8 @@ pub(crate) fn timeout_of_acquire(
 ) -> PyResult<lock_object::Timeout> {
     match timeout {
         timeout if blocking => Ok(timeout),
-        None => Ok(Some(Some(Duration::ZERO))),
-        Some(_) => Err(invalid(py, "timeout", String::from("timeout cannot be combined with blocking=False"))),
+        None | Some(None) => Ok(Some(Some(Duration::ZERO))),
+        Some(Some(_)) => Err(invalid(py, "timeout", String::from("timeout cannot be combined with blocking=False"))),
     }
 }
 

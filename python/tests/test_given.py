@@ -22,6 +22,8 @@ def test_none_is_the_built_in_default() -> None:
     own = client.lock("own", ttl=None, label=None, auto_renew=None, timeout=None)
     with own:
         assert own.remaining <= 10
+        # As the signatures of `threading` and `multiprocessing` have it.
+        assert not any(client.lock("own").acquire(False, forever) for forever in (None, -1))
         view = client.inspect("own")
     assert view.label != "mine"
     assert repr(own) == "<redlock.blocking.Lock 'own' not held timeout=None>"
