@@ -30,7 +30,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterable
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from redlock import _cooperative, _losses, _native, asyncio, blocking
 from redlock._native import __version__
@@ -248,12 +248,12 @@ class _Acquire:
         self._lock = lock
         self._name = lock.name if isinstance(lock.name, str) else lock.name.decode(errors="replace")
         self._span: Span = trace.INVALID_SPAN
+        self._was_held = lock.held
         self.acquired = False
         """Whether the call has got the lock."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> None:
         self._begin()
-        return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is None:
@@ -271,6 +271,9 @@ class _Acquire:
         if not self.acquired:
             self._end("timeout")
             return
+        if self._was_held:
+            # The block of an attached lock goes on with its hold, and this span is dropped.
+            return
         fence = _fence(self._lock)
         self._span.set_attributes(fence)
         self._end("acquired")
@@ -285,6 +288,11 @@ class _Acquire:
             self._span.record_exception(error)
             self._span.set_status(Status(StatusCode.ERROR, str(error)))
         self._end(outcome)
+
+    def has_won(self, error: BaseException) -> bool:
+        """Whether the acquire raises although it has the lock: a signal handler has raised after the lock was won."""
+        # After an error of ours, it is another thread that has acquired the object.
+        return self._lock.held and not self._was_held and not isinstance(error, RedlockError)
 
     def _end(self, outcome: str) -> None:
         self._span.set_attribute("redlock.outcome", outcome)
@@ -395,13 +403,13 @@ Wrap = Callable[[Callable[..., Any], Tracer], Callable[..., Any]]
 
 def _acquiring(method: Callable[..., R], tracer: Tracer) -> Callable[..., R]:
     def acquire(self: blocking.Lock, *args: object, **kwargs: object) -> R:
-        was_held = self.held
+        call = _Acquire(tracer, self)
         try:
-            with _Acquire(tracer, self) as call:
+            with call:
                 acquired = method(self, *args, **kwargs)
                 call.acquired = acquired is not False
         except BaseException as error:
-            if _has_won(self, error, was_held=was_held):
+            if call.has_won(error):
                 self.__exit__(type(error), error, error.__traceback__)
             raise
         return acquired
@@ -413,24 +421,18 @@ def _acquiring_task(
     method: Callable[..., Coroutine[Any, Any, R]], tracer: Tracer
 ) -> Callable[..., Coroutine[Any, Any, R]]:
     async def acquire(self: asyncio.Lock, *args: object, **kwargs: object) -> R:
-        was_held = self.held
+        call = _Acquire(tracer, self)
         try:
-            with _Acquire(tracer, self) as call:
+            with call:
                 acquired = await method(self, *args, **kwargs)
                 call.acquired = acquired is not False
         except BaseException as error:
-            if _has_won(self, error, was_held=was_held):
+            if call.has_won(error):
                 await self.__aexit__(type(error), error, error.__traceback__)
             raise
         return acquired
 
     return acquire
-
-
-def _has_won(lock: _native.Handle, error: BaseException, *, was_held: bool) -> bool:
-    """Whether an acquire raises although it has the lock: a signal handler has raised after the lock was won."""
-    # After an error of ours, it is another thread that has acquired the object.
-    return lock.held and not was_held and not isinstance(error, RedlockError)
 
 
 def _within(block: Callable[[Any], contextlib.AbstractContextManager[None]]) -> Wrap:

@@ -31,8 +31,10 @@ class Traced:
 
     def ends(self) -> list[object]:
         """How the holds have ended whose spans have."""
-        spans = self._exporter.get_finished_spans()
-        return [(span.attributes or {}).get("redlock.end") for span in spans if span.name == "redlock.hold"]
+        return [(span.attributes or {}).get("redlock.end") for span in self.spans("hold")]
+
+    def spans(self, kind: str) -> list[ReadableSpan]:
+        return [span for span in self._exporter.get_finished_spans() if span.name == f"redlock.{kind}"]
 
 
 @pytest.fixture
@@ -59,6 +61,19 @@ async def test_a_client_that_is_closed_at_once(traced: Traced, server: Server, n
     await lock.acquire()
     client.close()
     assert traced.ends() == ["released"]
+
+
+async def test_a_block_goes_on_with_what_was_attached(
+    traced: Traced, client: redlock.Redlock, aclient: aio.Redlock, name: str
+) -> None:
+    with client.lock(name) as lock:
+        text = lock.detach()
+    with client.attach(text) as lock:
+        text = lock.detach()
+    async with await aclient.attach(text):
+        pass
+    assert traced.ends() == ["detached", "detached", "released"]
+    assert len(traced.spans("acquire")) == 3
 
 
 class Fails(SpanProcessor):
