@@ -97,7 +97,7 @@ def uninstrument() -> None:
             delattr(kind, method)
         else:
             setattr(kind, method, former)
-    for hold in list(_holds.values()):
+    for _, hold in _open():
         hold.end(None)
     _holds.clear()
 
@@ -354,6 +354,13 @@ def _end(span: Span, how: str | None, at: int | None) -> None:
 
 _holds: weakref.WeakKeyDictionary[_native.Handle, _Hold] = weakref.WeakKeyDictionary()
 
+
+def _open() -> list[tuple[_native.Handle, _Hold]]:
+    """List the holds and their locks. An iteration would fail if another thread begins or ends one meanwhile."""
+    locks = [reference() for reference in _holds.keyrefs()]
+    return [(lock, hold) for lock in locks if lock is not None and (hold := _holds.get(lock)) is not None]
+
+
 _watched: weakref.WeakSet[_native.Handle] = weakref.WeakSet()
 """Locks whose losses are reported. That goes on for as long as they live."""
 
@@ -387,7 +394,7 @@ class _Close:
 
     def __init__(self, _: _native.Client) -> None:
         self._at = time.time_ns()
-        self._held = [(lock, hold) for lock, hold in list(_holds.items()) if lock.held]
+        self._held = [(lock, hold) for lock, hold in _open() if lock.held]
 
     def __enter__(self) -> None:
         """Run the end."""
@@ -483,7 +490,7 @@ def _replace(kind: type, name: str, wrap: Wrap, tracer: Tracer) -> None:
 
 def _at_exit() -> None:
     """End the spans of the locks that the end of the process releases."""
-    for hold in list(_holds.values()):
+    for _, hold in _open():
         hold.end("released")
 
 

@@ -1,7 +1,9 @@
 """OpenTelemetry: the metrics as instruments, a real scrape of the Prometheus exporter, and the spans of locks."""
 
 import logging
+import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -74,6 +76,23 @@ async def test_a_block_goes_on_with_what_was_attached(
         pass
     assert traced.ends() == ["detached", "detached", "released"]
     assert len(traced.spans("acquire")) == 3
+
+
+def test_a_thread_acquires_while_a_client_is_closed(traced: Traced, client: redlock.Redlock, name: str) -> None:
+    other = client.lock(f"{name}-other")
+
+    def meanwhile(frame: FrameType, event: str, _: object) -> None:
+        if (frame.f_globals["__name__"], event, other.held) == ("weakref", "return", False):
+            other.acquire()
+
+    with client.lock(name):
+        sys.setprofile(meanwhile)
+        try:
+            redlock.Redlock("memory://closed").close()
+        finally:
+            sys.setprofile(None)
+    other.release()
+    assert traced.ends() == ["released"] * 2
 
 
 class Fails(SpanProcessor):
