@@ -17,13 +17,14 @@ R = TypeVar("R")
 
 Result: TypeAlias = list[LockView] | list[Diagnosis] | str | bool
 
-_NAME_FIRST = '; if it is a call of a function under a bare @redlock.locked, write @redlock.locked("name")'
-
 
 def only(given: tuple[F, ...], others: Mapping[str, object]) -> F:
     """Return the function that a decorator was given."""
-    if len(given) != 1 or others:
-        raise TypeError(f"locked(name) decorates one function{_NAME_FIRST}")
+    if len(given) != 1 or others or not (callable(given[0]) or hasattr(given[0], "__get__")):
+        raise TypeError(
+            "locked(name) decorates one function; if it is a call of a function under a bare @redlock.locked, write "
+            '@redlock.locked("name")'
+        )
     return given[0]
 
 
@@ -118,7 +119,7 @@ def _callable(function: Any, taker: str) -> None:  # noqa: ANN401 - `object` wou
     if kind in {"classmethod", "staticmethod", "property"}:
         raise TypeError(f"write @{kind} above the decorator of the lock: a {kind} is not a function")
     if not callable(function):
-        raise TypeError(f"a {type(function).__qualname__} cannot be called, but {taker} takes functions{_NAME_FIRST}")
+        raise TypeError(f"a {type(function).__qualname__} cannot be called, but {taker} takes functions")
 
 
 def _no_generator(function: object, taker: str) -> None:
