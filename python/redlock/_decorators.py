@@ -273,6 +273,10 @@ def _members(annotation: object, names: dict[str, Any]) -> list[object]:
         except Exception:  # noqa: BLE001 - it may raise whatever the function's names raise
             parts = [part.strip(" '\"") for part in annotation.split("|")]
             return [names.get(part, part) for part in parts]
+    # The statement `type` of Python 3.12 makes names of types.
+    named_type: object = getattr(annotation, "__value__", None)
+    if named_type is not None:
+        return _members(named_type, names)
     origin, members = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         return _members(members[0], names)

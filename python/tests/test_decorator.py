@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 from server import LIMIT, Server
 from support.clock import until
+from typing_extensions import TypeAliasType
 
 import redlock
 from redlock import asyncio as aio
@@ -387,6 +388,7 @@ HELD = "redlock.Lock"
         "Lock",
         "'not_imported.Lock' | None",
         Annotated[redlock.Lock, "mine"],
+        TypeAliasType("Held", "redlock.Lock | None"),
         Optional["redlock.Lock"],
     ],
 )
