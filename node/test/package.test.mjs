@@ -93,7 +93,7 @@ test("programs outside compile against the package and run, through a link", asy
   symlinkSync(join(home, "node_modules/@types/node"), join(outside, "node_modules/@types/node"));
   writeFileSync(join(outside, "package.json"), JSON.stringify({ dependencies: { "redlock-rs": `file:${home}` } }));
   const files = ["consumer.mts", "consumer.cts"];
-  const strict = ["--strict", "--exactOptionalPropertyTypes", "--noUncheckedIndexedAccess"];
+  const strict = ["--strict", "--exactOptionalPropertyTypes", "--noUncheckedIndexedAccess", "--declaration"];
   const target = ["--target", "es2022", "--module", "nodenext", "--types", "node"];
   const tsc = join(home, "node_modules/typescript/bin/tsc");
   await node([tsc, ...strict, ...target, ...files], { cwd: outside }).catch(({ stdout }) => assert.fail(stdout));

@@ -180,13 +180,8 @@ export type RedlockError =
   | LockInternal
   | LockInvalidArgument;
 
-export const RedlockError = Base as unknown as RedlockErrorClass;
-
-/** What TypeScript makes of `instanceof RedlockError`: one of the classes. */
-// biome-ignore lint/complexity/noBannedTypes: a class is a function, and this one has no constructor for programs.
-interface RedlockErrorClass extends Function {
-  readonly prototype: RedlockError;
-}
+// TypeScript makes one of the classes of `instanceof RedlockError`. Programs have nothing to construct it with.
+export const RedlockError = Base as unknown as { new (never: never): RedlockError; readonly prototype: RedlockError };
 
 Object.defineProperty(Base, "name", { value: "RedlockError" });
 

@@ -208,6 +208,8 @@ assert.equal(histogram?.buckets.at(-1)?.le, Number.POSITIVE_INFINITY);
 const about = ({ code, topic, level, at, message, fields }: RedlockEvent): string =>
   `${new Date(at).toISOString()} ${level satisfies "debug" | "info" | "warn" | "error"} ${topic} ${code}: ${message} ${fields.node}`;
 assert.equal(typeof about, "function");
+// As what `toThrow` of a test takes, and in types that others import.
+export const errors = { RedlockError } satisfies Record<string, new (...given: never[]) => Error>;
 const providers: InstrumentOptions = { meterProvider: undefined };
 instrument(providers);
 await redlock.lock("foo").using(() => undefined);
