@@ -18,7 +18,7 @@ test("a signal that is aborted already: nothing is sent", async () => {
   // This is kept, because the collection of the object would be a call.
   const held = await redlock.lock(fresh()).acquire();
   const before = await calls();
-  const signal = AbortSignal.abort({ mine: true });
+  const signal = AbortSignal.abort(new LockTimeout("of another lock"));
   const lock = redlock.lock(fresh());
   for (const attempt of [
     () => lock.acquire({ signal }),

@@ -296,7 +296,7 @@ export class Lock {
       unwrap(await this.#begin(0, signal));
       return true;
     } catch (error) {
-      if (error instanceof LockTimeout) return false;
+      if (error instanceof LockTimeout && error !== signal?.reason) return false;
       throw error;
     }
   }
