@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { test } from "node:test";
 import { runInNewContext } from "node:vm";
 import { Worker } from "node:worker_threads";
-import { configure, countByName, inspect, LockInvalidArgument, lock, Redlock } from "redlock-rs";
+import { configure, countByName, inspect, LockInvalidArgument, lock, locked, Redlock } from "redlock-rs";
 import { lose, MemoryServer } from "redlock-rs/testing";
 import { failure, fresh, serve } from "./servers.mjs";
 
@@ -182,9 +182,11 @@ test("the calls of other libraries say what to write", async () => {
 });
 
 test("the default client is made at the first use, from the environment", async () => {
+  const early = locked("early", () => server.ask("EXISTS", "early"));
   process.env.REDLOCK_URLS = "nonsense://";
   await refused(() => lock("foo"));
   process.env.REDLOCK_URLS = server.url;
+  assert.equal(await early(), 1, "a function that was wrapped at an import");
   const held = await lock("by-default").acquire();
   assert.equal(await server.ask("EXISTS", "by-default"), 1);
   assert.equal((await inspect("by-default")).fence, held.fence);

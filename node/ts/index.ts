@@ -131,7 +131,8 @@ export function election(name: string | Uint8Array, options?: ElectionOptions): 
  * call.
  * @param options - of the locks, with `skipIfHeld` for jobs that run once, `permits` for more than one call at a time,
  * and `passLock` for a function that needs the fence. They are checked now.
- * @throws {@link LockInvalidArgument}: a wrong name or option. A call rejects with what {@link Lock.using} throws.
+ * @throws {@link LockInvalidArgument}: a wrong name or option, or a wrong address in `REDLOCK_URLS`. A call rejects with
+ * what {@link Lock.using} throws.
  *
  * @example
  * ```ts
@@ -144,7 +145,15 @@ export function election(name: string | Uint8Array, options?: ElectionOptions): 
  * const nightly = locked("cron:nightly", { skipIfHeld: true }, report);
  * ```
  */
-export const locked: Locked = (name: unknown, ...rest: unknown[]) => wrap(shared, name, ...rest);
+export const locked: Locked = (name: unknown, ...rest: unknown[]) => {
+  const before = client;
+  try {
+    return wrap(shared, name, ...rest);
+  } finally {
+    // Modules call this when they are imported, and the environment may be set after that.
+    client = before;
+  }
+};
 
 /**
  * Shows whose lock this name is, and what every node of the default client has; see {@link Redlock.inspect}.
