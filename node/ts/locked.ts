@@ -29,35 +29,42 @@ export type NameOf<A extends unknown[] = never[]> = Named | ((...args: A) => Nam
 
 type Named = string | Uint8Array | readonly (string | Uint8Array)[];
 
+type Skips<S extends boolean> = { readonly skipIfHeld?: S | undefined };
+type Skipped<S extends boolean> = S extends true ? undefined : never;
+
 /**
  * Wraps a function, so that each call runs under a fresh lock; see {@link locked}. What makes the name of a call may
- * leave out the last of its arguments.
+ * leave out the last of its arguments, unless the types of these are not known yet, as within a decorator.
  */
 export interface Locked {
   <A extends [...N, ...unknown[]], R, T, N extends unknown[] = A>(
     name: NameOf<N>,
     fn: (this: T, ...args: A) => R,
   ): (this: T, ...args: A) => Promise<Awaited<R>>;
-  <A extends [...N, ...unknown[]], R, T, N extends unknown[] = A>(
+  <A extends [...N, ...unknown[]], R, T, N extends unknown[] = A, S extends boolean = false>(
     name: NameOf<N>,
-    options: LockedOptions<true> & { readonly skipIfHeld?: false | undefined; readonly passLock: true },
+    options: LockedOptions<true> & Skips<S> & { readonly passLock: true },
     fn: (this: T, lock: Lock, ...args: A) => R,
-  ): (this: T, ...args: A) => Promise<Awaited<R>>;
-  <A extends [...N, ...unknown[]], R, T, N extends unknown[] = A>(
+  ): (this: T, ...args: A) => Promise<Awaited<R> | Skipped<S>>;
+  <A extends [...N, ...unknown[]], R, T, N extends unknown[] = A, S extends boolean = false>(
     name: NameOf<N>,
-    options: (LockedOptions & { readonly skipIfHeld?: false | undefined }) | undefined,
+    options: (LockedOptions & Skips<S>) | undefined,
+    fn: (this: T, ...args: A) => R,
+  ): (this: T, ...args: A) => Promise<Awaited<R> | Skipped<S>>;
+  <A extends unknown[], R, T>(
+    name: NameOf<A>,
     fn: (this: T, ...args: A) => R,
   ): (this: T, ...args: A) => Promise<Awaited<R>>;
-  <A extends [...N, ...unknown[]], R, T, N extends unknown[] = A>(
-    name: NameOf<N>,
-    options: LockedOptions<true> & { readonly passLock: true },
+  <A extends unknown[], R, T, S extends boolean = false>(
+    name: NameOf<A>,
+    options: LockedOptions<true> & Skips<S> & { readonly passLock: true },
     fn: (this: T, lock: Lock, ...args: A) => R,
-  ): (this: T, ...args: A) => Promise<Awaited<R> | undefined>;
-  <A extends [...N, ...unknown[]], R, T, N extends unknown[] = A>(
-    name: NameOf<N>,
-    options: LockedOptions,
+  ): (this: T, ...args: A) => Promise<Awaited<R> | Skipped<S>>;
+  <A extends unknown[], R, T, S extends boolean = false>(
+    name: NameOf<A>,
+    options: (LockedOptions & Skips<S>) | undefined,
     fn: (this: T, ...args: A) => R,
-  ): (this: T, ...args: A) => Promise<Awaited<R> | undefined>;
+  ): (this: T, ...args: A) => Promise<Awaited<R> | Skipped<S>>;
 }
 
 /** What makes the locks. */

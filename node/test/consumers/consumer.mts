@@ -145,6 +145,10 @@ const greet: (user: string, often?: number) => Promise<string> = locked(
   (user) => user.toLowerCase(),
   async (user: string, often = 1) => user.repeat(often),
 );
+function under<A extends unknown[], R>(name: string | ((...args: A) => string), fn: (...args: A) => R) {
+  return locked(name, { passLock: true }, (_lock, ...args: A) => locked("inner", fn)(...args));
+}
+const rooted: (square: number) => Promise<number> = under((square: number) => `root:${square}`, Math.sqrt);
 // @ts-expect-error: its argument is not that of the name.
 locked((user: string) => user, Math.sqrt);
 const often: LockedOptions = { permits: 2 };
@@ -154,6 +158,7 @@ const either: { passLock: boolean } = { passLock: once };
 locked("either", either, (amount: number) => amount);
 assert.equal(await half(4), 2);
 assert.equal(await double(2), 4);
+assert.equal(await rooted(4), 2);
 assert.equal(await greet("Ada"), "Ada");
 assert.equal(await nightly(), "done");
 assert.ok((await pay("ada", 1)) > 0);
