@@ -128,6 +128,9 @@ test("a client that is disposed of is closed", async () => {
     assert.throws(() => client.lock("foo"), LockClosed);
     await assert.rejects(idle.acquire(), LockClosed);
     assert.equal(held.held, false);
+    for (const call of [() => held.check(), () => held.extend()]) {
+      assert.match((await failure(call)).message, /not held: .*its client was closed/);
+    }
     await until(async () => (await server.ask("EXISTS", held.name)) === 0);
   }
   await assert.rejects(redlock.close({ limit: -1 }), LockInvalidArgument);

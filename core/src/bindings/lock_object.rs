@@ -32,7 +32,7 @@ use crate::bindings::calls::{Call, Taken};
 use crate::error::{Error, ErrorKind, LostReason, Waited};
 use crate::hold;
 use crate::hold::detach::{Detaching, detach};
-use crate::hold::lease::{Lease, OnLoss};
+use crate::hold::lease::{Lease, NOT_HELD, OnLoss};
 use crate::hold::owner::LeaseOwner;
 use crate::options::{self, Protocol};
 use crate::process::context::{LockContext, Spec};
@@ -640,7 +640,7 @@ impl LockObject {
     }
 
     fn not_held(&self) -> Error {
-        self.error(ErrorKind::NotHeld, "not held: it was released, or never acquired by this object in this process")
+        self.error(ErrorKind::NotHeld, NOT_HELD)
     }
 
     /// Makes the error for an object that is in use. Often it is one of a module, which many requests share.

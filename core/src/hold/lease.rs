@@ -55,6 +55,9 @@ use crate::sys::clock::Moment;
 use crate::sys::future::notified_until;
 use crate::sys::on_drop::OnDrop;
 
+pub(crate) const NOT_HELD: &str =
+    "not held: it was released, its client was closed, or never acquired by this object in this process";
+
 /// The shortest ttl with which a key is put back on a node.
 const LEAST_LEFT: Duration = Duration::from_millis(1);
 
@@ -781,7 +784,7 @@ impl Lease {
 
     pub(crate) fn error(&self, kind: ErrorKind) -> Error {
         let message = match kind {
-            ErrorKind::NotHeld => "not held: it was released, its client was closed, or this process never acquired it",
+            ErrorKind::NotHeld => NOT_HELD,
             ErrorKind::Closed => "its client was closed while it was held: others may have had the lock since then",
             _ => "the call failed",
         };
