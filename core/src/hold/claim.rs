@@ -36,6 +36,7 @@ use crate::protocol::quorum::{KeyVote, NodeMask};
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::{Moment, SharedMoment};
+use crate::sys::future::give_way;
 use crate::transport::failure::Failure;
 
 /// One token's right to the keys it may have created.
@@ -203,7 +204,7 @@ impl Claim {
         self.keeps_others_back = self.key_back.is_some();
         drop(self);
         // The caller may not drive its connections again: lets them write what was queued.
-        tokio::task::yield_now().await;
+        give_way().await;
         (0..votes.len()).filter(|node| votes[*node] == KeyVote::Ours).fold(NodeMask::NONE, NodeMask::with)
     }
 

@@ -8,17 +8,16 @@
 //! system call. tokio makes one for every task that another thread spawns.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::error::{Error, ErrorKind};
-use crate::sys::future::in_any_case;
+use crate::sys::future::{give_way, in_any_case};
 use crate::sys::handover::Handover;
 use crate::sys::log::log;
 use crate::sys::log_queue::{self, shielded};
@@ -205,16 +204,7 @@ impl Inbox {
     /// Notes that so many jobs have begun, behind all tasks that are ready, [`TURNS`] times.
     async fn settle(self: Arc<Self>, begun: usize) {
         for _ in 0..TURNS {
-            let mut has_waited = false;
-            // Not tokio's yield, which looks at the sockets first.
-            poll_fn(|cx| {
-                if mem::replace(&mut has_waited, true) {
-                    return Poll::Ready(());
-                }
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            })
-            .await;
+            give_way().await;
         }
         self.settled.fetch_max(begun, Ordering::Release);
     }

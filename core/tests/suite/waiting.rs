@@ -163,6 +163,30 @@ async fn waiters_of_one_process_are_served_in_the_order_of_their_arrival() {
     }
 }
 
+#[tokio::test]
+async fn calls_that_are_denied_together_are_served_in_their_order() {
+    let redlock = Redlock::new("memory://denied-together").unwrap();
+    let held = redlock.lock(NAME).await.unwrap();
+    let call = |_| {
+        let acquired = redlock.lock(NAME).acquire();
+        tokio::spawn(async {
+            let guard = acquired.await.unwrap();
+            let fence = guard.fence();
+            guard.release().await.unwrap();
+            fence
+        })
+    };
+    let calls: Vec<_> = (0..8).map(call).collect();
+    // Each has tried once.
+    tokio::task::yield_now().await;
+    held.release().await.unwrap();
+    let mut fences = Vec::new();
+    for call in calls {
+        fences.push(call.await.unwrap());
+    }
+    assert!(fences.is_sorted(), "{fences:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_try_passes_by_those_who_wait() {
     let (servers, redlock, first) = waited_for(1);
