@@ -73,7 +73,8 @@ fn waiters_of_several_processes_do_not_wake_each_other_on_and_on() {
             .collect();
         for call in waiting {
             let error = call.await.expect("no panic").expect_err("only one node counts");
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            // The last look may have met another one's attempt.
+            assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout), "{error}");
         }
         let attempts = network.acquires();
         // Each is made twice, because a connection was closed during the first.
