@@ -155,6 +155,7 @@ async fn put(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize, co
         match queued.await {
             Err(Failure::NoScript) if by == Eval::Sha => by = Eval::Text,
             Err(failure) => {
+                connections.report_refusal(node, &failure);
                 if failure.breaks_connection() {
                     connections.discard_if(node, connection);
                 }

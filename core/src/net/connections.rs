@@ -542,7 +542,7 @@ impl Connections {
     }
 
     /// Reports that `node` refuses requests.
-    pub(super) fn report_refusal(&self, node: usize, failure: &Failure) {
+    pub(crate) fn report_refusal(&self, node: usize, failure: &Failure) {
         let member = &self.members.nodes[node];
         if failure.is_refusal() && member.endpoint.is_refusal_news(self.clock.now()) {
             log!(NODE_REFUSES, node = %member.address, %failure, "node refuses requests, so its vote does not count");
