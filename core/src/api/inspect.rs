@@ -272,10 +272,11 @@ pub(crate) async fn is_taken_on(
     connections: &Arc<Connections>,
 ) -> Result<(bool, Option<Duration>), Error> {
     let question = Question::if_held(context, false);
+    let end = connections.connect_limit().after(question.time);
     let mut answers = question.unanswered(connections.members.len());
-    question.ask_on(context, connections, None, &mut answers).await;
+    question.ask_on(context, connections, end, &mut answers).await;
     if answers.contains(&Err(Failure::Closed)) {
-        question.ask_on(context, connections, None, &mut answers).await;
+        question.ask_on(context, connections, end, &mut answers).await;
     }
     let is_taken = quorum::is_locked(&ballots(context, &answers)).ok_or_else(|| unknown(context, &answers))?;
     Ok((is_taken, answers.iter().filter_map(key_state).filter_map(KeyState::ttl_left).min()))
@@ -317,13 +318,13 @@ impl<T> Question<T> {
     /// closed, which says nothing about the lock, and wherever the lock has moved meanwhile.
     async fn ask(&self, context: &LockContext) -> Vec<Result<T, Failure>> {
         let connections = context.set().connections(&Handle::current());
-        let end = connections.connect_limit().after(self.time);
+        let end = connections.connect_limit().after(context.spec.settings.node_timeout);
         let mut way = Following::new(&connections, end);
         let mut answers = self.unanswered(connections.members.len());
-        self.ask_on(context, &connections, None, &mut answers).await;
+        self.ask_on(context, &connections, end, &mut answers).await;
         let mut is_closed = answers.iter().any(|answer| matches!(answer, Err(Failure::Closed)));
         while answers.iter().any(Result::is_err) && (mem::take(&mut is_closed) || way.moves_on(context)) {
-            self.ask_on(context, &way.connections, Some(end), &mut answers).await;
+            self.ask_on(context, &way.connections, end, &mut answers).await;
         }
         answers
     }
@@ -333,13 +334,11 @@ impl<T> Question<T> {
         &self,
         context: &LockContext,
         connections: &Arc<Connections>,
-        end: Option<Moment>,
+        end: Moment,
         answers: &mut [Result<T, Failure>],
     ) {
-        let limit = connections.connect_limit();
-        connections.connect_quorum(end.map_or(limit, |end| limit.min(end))).await;
-        let round = Round::untraced(connections, self.time, limit.after(self.time));
-        let mut round = if let Some(end) = end { round.until(end) } else { round };
+        connections.connect_quorum(connections.connect_limit().min(end)).await;
+        let mut round = Round::untraced(connections, self.time, end);
         for (node, answer) in answers.iter_mut().enumerate().filter(|(_, answer)| answer.is_err()) {
             *answer = Err(Failure::Silent(self.time));
             round.ask(node, self.request.clone(), None);
