@@ -83,6 +83,11 @@ impl LostReason {
     pub(crate) const fn is_by_time(self) -> bool {
         matches!(self, Self::Expired | Self::Unreachable | Self::MaxHold)
     }
+
+    /// Keys that are gone when their time `is_over` have expired.
+    pub(crate) fn or_expired(self, is_over: bool) -> Self {
+        if self == Self::Deleted && is_over { Self::Expired } else { self }
+    }
 }
 
 /// One node's answer, as part of an [`Error`].

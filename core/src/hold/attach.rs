@@ -102,8 +102,7 @@ impl Attachment {
                 return Try::Unknown(ballots);
             }
             KeyVerdict::Lost(reason) => {
-                let is_expired = reason == LostReason::Deleted && wall >= self.detached.end;
-                let reason = if is_expired { LostReason::Expired } else { reason };
+                let reason = reason.or_expired(wall >= self.detached.end);
                 return Try::Lost(reason, ballots.answers(&connections.members, extend::describe));
             }
             KeyVerdict::Carried | KeyVerdict::Open | KeyVerdict::Unknown => return Try::Unknown(ballots),

@@ -472,10 +472,9 @@ impl Lease {
         self.remaining().is_ok() || self.context.process.shutdown.has_started()
     }
 
-    /// Returns the loss that a round has shown. Keys that are gone when their time is over have expired.
+    /// Returns the loss that a round has shown.
     pub(crate) fn loss(&self, reason: LostReason, nodes: Vec<NodeAnswer>) -> Loss {
-        let is_expired = reason == LostReason::Deleted && self.now() >= self.state().kept_until;
-        Loss { reason: if is_expired { LostReason::Expired } else { reason }, nodes }
+        Loss { reason: reason.or_expired(self.now() >= self.state().kept_until), nodes }
     }
 
     /// Marks the lock lost if it is held.
