@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::future::IntoFuture;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -199,12 +200,18 @@ async fn a_server_that_hangs_up_on_hashes_is_sent_texts() {
     panic!("connections end again and again");
 }
 
-/// Its timers do not wait for a server.
+/// Its timers do not wait for a server that takes its time.
 #[tokio::test(start_paused = true)]
 async fn a_runtime_whose_time_is_paused_connects() {
-    let server = Server::start();
-    let guard = Redlock::new(server.url()).unwrap().lock(NAME).await.unwrap();
-    guard.extend().await.unwrap();
+    let server = Arc::new(Server::start());
+    server.freeze();
+    let frozen = Arc::clone(&server);
+    let thawing = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(100));
+        frozen.thaw();
+    });
+    assert!(!Redlock::new(server.url()).unwrap().lock(NAME).is_locked().await.unwrap());
+    thawing.join().unwrap();
 }
 
 /// Acquires, waits, extends and releases.
