@@ -274,7 +274,6 @@ impl Drop for Pending {
 }
 
 /// A lock that somebody has.
-#[expect(clippy::struct_excessive_bools, reason = "each is true apart from the others")]
 #[derive(Debug)]
 pub(crate) struct Tenure {
     pen: Pen,
@@ -282,8 +281,8 @@ pub(crate) struct Tenure {
     pub(crate) slot: Option<u32>,
     pub(crate) fence: u64,
     pub(crate) ttl: Duration,
-    /// Whether nobody releases it.
-    pub(crate) is_detached: bool,
+    /// Until when it is held while it is detached, and nobody releases it.
+    pub(crate) detached_until_ns: Option<u64>,
     has_margin: bool,
     is_older: bool,
     /// When its release began, if it has.
@@ -299,7 +298,7 @@ impl Tenure {
             slot: won.slot,
             fence: won.fence,
             ttl,
-            is_detached: false,
+            detached_until_ns: None,
             has_margin: won.margin_ns.is_some(),
             is_older: false,
             released_ns: None,
@@ -368,11 +367,6 @@ impl Tenure {
     pub(crate) fn release(&mut self) {
         self.released_ns = Some(self.now_ns());
     }
-
-    /// It ended then, while nobody had it who could be told.
-    pub(crate) fn ended(&mut self, at_ns: u64) {
-        self.released_ns = Some(at_ns);
-    }
 }
 
 impl Drop for Tenure {
@@ -380,15 +374,17 @@ impl Drop for Tenure {
     fn drop(&mut self) {
         // From then on others may have a lost one too, whatever is left of its margin.
         if !self.is_over || self.has_margin {
-            let invoke_ns = self.released_ns.unwrap_or_else(|| self.now_ns());
-            let is_left = self.pen.fate.is_killed() || self.is_detached;
+            // Nobody has a detached lock who could be told of its end.
+            let until_ns = self.detached_until_ns.unwrap_or(u64::MAX);
+            let invoke_ns = self.released_ns.unwrap_or_else(|| self.now_ns()).min(until_ns);
+            let is_left = self.pen.fate.is_killed() || self.detached_until_ns.is_some();
             self.record(Kind::Release, invoke_ns, !is_left, None);
             if is_left && !self.is_older {
                 self.pen.leave(&self.shape, invoke_ns, self.ttl);
             } else if !self.is_older {
                 self.pen.fate.owes(&self.shape, invoke_ns, self.ttl);
             }
-        } else if self.is_detached {
+        } else if self.detached_until_ns.is_some() {
             self.pen.leave(&self.shape, self.now_ns(), self.ttl);
         }
     }

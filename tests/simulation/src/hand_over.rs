@@ -25,7 +25,7 @@ impl Holding {
         task.pen.begins("detaches");
         let (invoke_ns, patience) = (task.pen.now_ns(), task.patience_mostly());
         // Who ends now leaves the keys to the text.
-        self.tenure.detach(self.longest);
+        self.tenure.detach(self.longest, until_ns);
         let detached = cancelled(&task.pen.world, self.guard.detach(), patience).await;
         task.in_time("detach", invoke_ns, CONNECT + self.node_timeout);
         let text = match detached {
@@ -65,9 +65,6 @@ impl Holding {
                 None => break,
             }
         }
-        if task.pen.now_ns() >= until_ns {
-            self.tenure.ended(until_ns);
-        }
         None
     }
 
@@ -89,14 +86,14 @@ impl Holding {
 }
 
 impl Tenure {
-    /// Who has the lock now would leave its keys, which nodes may keep for `ttl`.
-    fn detach(&mut self, ttl: Duration) {
+    /// Who has the lock now would leave its keys, which nodes may keep for `ttl`. It is held until then.
+    fn detach(&mut self, ttl: Duration, until_ns: u64) {
         self.ttl = self.ttl.max(ttl);
-        self.is_detached = true;
+        self.detached_until_ns = Some(until_ns);
     }
 
     /// Somebody releases it.
     fn attach(&mut self) {
-        self.is_detached = false;
+        self.detached_until_ns = None;
     }
 }

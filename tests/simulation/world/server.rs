@@ -259,16 +259,18 @@ impl Node {
         }
     }
 
-    /// Returns the keys that have not expired, fence keys included, with their values.
+    /// Returns the keys that have not expired, fence keys included, with their values. A shared lock has one for each owner.
     #[must_use]
     pub fn keys(&self) -> Vec<(String, String)> {
         let state = self.state();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let shown = |content: &Content| match content {
-            Content::Text(value) => text(value),
-            Content::Sorted(_) | Content::Other => "no string".to_owned(),
+            Content::Text(value) => vec![text(value)],
+            Content::Sorted(owners) => owners.ends().map(|(_, owner)| text(owner)).collect(),
+            Content::Other => vec!["no string".to_owned()],
         };
-        state.store.contents(self.0.clock.micros()).map(|(key, content)| (text(key), shown(content))).collect()
+        let contents = state.store.contents(self.0.clock.micros());
+        contents.flat_map(|(key, content)| shown(content).into_iter().map(move |value| (text(key), value))).collect()
     }
 
     /// Reports the node's fence if the request has set it.

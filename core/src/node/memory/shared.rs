@@ -297,7 +297,7 @@ impl Entry {
 
 impl SortedSet {
     /// Returns the owners of a shared lock with their ends, the last one last.
-    pub(super) fn ends(&self) -> impl DoubleEndedIterator<Item = (Score, &[u8])> {
+    pub(crate) fn ends(&self) -> impl DoubleEndedIterator<Item = (Score, &[u8])> {
         self.members().filter(|(end, _)| is_finite(*end))
     }
 
