@@ -211,7 +211,9 @@ fn execute(keys: &mut [Keys], names: &Arc<request::Keys>, owner: u8, ask: Ask) -
         Ask::Confirm { granted, fence } => Action::Confirm { granted, fence, fence_ttl, label },
         Ask::Extend { fence, floor } => Action::Extend { ttl, fence, fence_ttl, floor },
         Ask::Restore { fence, level } => Action::Restore { ttl, fence, level, fence_ttl, label },
-        Ask::Rekey { former, fence } => Action::Rekey { former: TOKENS[usize::from(former)], ttl, fence, fence_ttl },
+        Ask::Rekey { former, fence } => {
+            Action::Rekey { former: TOKENS[usize::from(former)], ttl, fence, fence_ttl, back: false }
+        }
         Ask::Release => Action::Release { asks: false, granted: None },
         Ask::Leave => Action::Leave { asks: false, rest: LONG },
     };
@@ -226,7 +228,7 @@ fn execute(keys: &mut [Keys], names: &Arc<request::Keys>, owner: u8, ask: Ask) -
         Reply::Granted(fence) | Reply::Held { ours: Some(fence), .. } => Answer::Granted(fence),
         Reply::Raised => Answer::Raised,
         Reply::Ahead(fence) => Answer::Ahead(fence),
-        Reply::Confirmed | Reply::Extended | Reply::Restored | Reply::Deleted { .. } => Answer::Done,
+        Reply::Confirmed | Reply::Extended | Reply::Already | Reply::Restored | Reply::Deleted { .. } => Answer::Done,
         _ => Answer::Refused,
     }
 }

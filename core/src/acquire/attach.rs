@@ -1,10 +1,9 @@
 //! A call to acquire that attaches a detached lock: its attempts re-key, and it ends in a held lock like any other.
 //!
-//! States: *opening* → *asking* (one try of an [`Attachment`]) → *won*; *lost* (what was re-keyed is released); or
-//! *unknown*. After that the call tries again until its timeout. If nodes have shown other owners, which may be attachments
-//! that split the vote, it first keys back, and goes on with another token. So does a call that fails, and then the text
-//! can be attached again. While keys are on their way back, a try that is *lost* counts as *unknown*. What may interrupt
-//! each await:
+//! States: *opening* → *asking* (one try of an [`Attachment`], which keys back what it cannot have) → *won*, *lost*, or
+//! *unknown*. After that the call tries again with another token, until its timeout. If it fails then, the text can be
+//! attached again. While keys are on their way back, a try that is *lost* counts as *unknown*. What may interrupt each
+//! await:
 //!
 //! - dropped while opening: no request was sent;
 //! - dropped later: the attachment keys back in the background;
@@ -26,7 +25,6 @@ use crate::net::connections::Connections;
 use crate::process::context::Following;
 use crate::protocol::backoff;
 use crate::protocol::detached::Detached;
-use crate::protocol::quorum::KeyVote;
 use crate::sys::clock::Moment;
 
 impl Acquire {
@@ -37,57 +35,48 @@ impl Acquire {
         detached: &Arc<Detached>,
     ) -> Result<Step, Error> {
         let limit = self.limit_before(1);
-        let mut way = Following::new(connections, limit);
         let mut tried = self.attach_on(connections, detached, limit).await?;
+        if matches!(&tried, Try::Unknown(ballots) if ballots.saw_closed()) && connections.clock.now() < limit {
+            // A closed idle connection says nothing about the lock: retries at once, with a fresh token.
+            tried = self.attach_on(connections, detached, limit).await?;
+        }
+        let mut way = Following::new(connections, limit);
         while matches!(tried, Try::Unknown(_)) && way.moves_on(&self.context) {
             tried = self.attach_on(&way.connections, detached, limit).await?;
         }
         match tried {
             Try::Won(won) => {
-                self.attachment = None;
                 Ok(Step::Won(LeaseOwner::new(Lease::new(self.context.clone(), *won, self.meter.of_hold()))))
             }
             Try::Lost(reason, nodes) => {
-                // What was re-keyed is released: nobody has the lock, or somebody else has it.
-                drop(self.attachment.take().and_then(|mut attachment| attachment.take_claim()));
                 Err(Error::lost(reason).with_name(self.context.spec.name.bytes()).with_nodes(nodes))
             }
-            Try::Unknown(ballots) => self.attach_later(&way.connections, &ballots).await,
+            Try::Unknown(ballots) => self.attach_later(&way.connections, &ballots),
         }
     }
 
     /// Decides the step after a try without a quorum.
-    async fn attach_later(&mut self, connections: &Arc<Connections>, ballots: &KeyBallots) -> Result<Step, Error> {
+    fn attach_later(&self, connections: &Arc<Connections>, ballots: &KeyBallots) -> Result<Step, Error> {
         let now = connections.clock.now();
         let is_endless = self.context.spec.settings.timeout.is_none();
         let is_over = now >= self.deadline || is_endless && now.since(self.meter.began) >= UNAVAILABLE_AFTER;
         let error = if ballots.is_forbidden() {
             let message = "a quorum of nodes refuses these credentials or rights; check user, password and ACL";
-            Some(Error::new(ErrorKind::Forbidden, message))
+            Error::new(ErrorKind::Forbidden, message)
         } else if is_over || self.is_one_try() {
             let message = "no quorum of nodes answered, so the lock is not attached; try again with the same text";
-            Some(Error::new(ErrorKind::Unavailable, message))
+            Error::new(ErrorKind::Unavailable, message)
         } else {
-            None
+            let pause = backoff::unavailable(self.attempts, self.context.process.random.unit());
+            return Ok(Step::Later(pause.min(self.deadline.since(now))));
         };
-        // Others may attach the same text, and nobody wins while each keeps what it has.
-        if (error.is_some() || ballots.votes().contains(&KeyVote::Foreign))
-            && let Some(attachment) = self.attachment.take()
-        {
-            attachment.key_back(connections, self.limit).await;
-        }
-        if let Some(error) = error {
-            let nodes = ballots.answers(&connections.members, extend::describe);
-            return Err(error.with_name(self.context.spec.name.bytes()).with_nodes(nodes));
-        }
-        let pause = backoff::unavailable(self.attempts, self.context.process.random.unit());
-        // Keying back has taken its time.
-        Ok(Step::Later(pause.min(self.deadline.since(connections.clock.now()))))
+        let nodes = ballots.answers(&connections.members, extend::describe);
+        Err(error.with_name(self.context.spec.name.bytes()).with_nodes(nodes))
     }
 
     /// Asks the nodes of `connections` once.
     async fn attach_on(
-        &mut self,
+        &self,
         connections: &Arc<Connections>,
         detached: &Arc<Detached>,
         limit: Moment,
@@ -98,8 +87,8 @@ impl Acquire {
         if let Err(NoQuorum::Indistinct(ballots)) = precheck(connections, Duration::ZERO) {
             return Err(self.indistinct(&ballots));
         }
-        let attachment = self.attachment.get_or_insert_with(|| Attachment::new(&self.context, detached));
-        Ok(attachment.ask(connections, connect_by, limit).await)
+        let attachment = Attachment::new(&self.context, detached);
+        Ok(attachment.ask(connections, connect_by, (limit, self.limit)).await)
     }
 
     /// Tries in the background until the lock is attached, or the call fails.

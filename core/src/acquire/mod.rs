@@ -55,7 +55,6 @@ use crate::acquire::attempt::AttemptState;
 use crate::acquire::meter::Meter;
 use crate::acquire::wakeup::Wakeup;
 use crate::error::{Error, ErrorKind, HeldBy};
-use crate::hold::attach::Attachment;
 use crate::hold::lease::{Lease, Ownership};
 use crate::hold::outcome::Outcome;
 use crate::hold::owner::LeaseOwner;
@@ -105,8 +104,6 @@ pub(crate) struct Acquire {
     defers: bool,
     /// Whether the wait for quarantined nodes was logged.
     quarantine_logged: bool,
-    /// The attachment under way, of a call that attaches a detached lock.
-    attachment: Option<Attachment>,
     meter: Meter,
 }
 
@@ -208,7 +205,6 @@ impl Acquire {
             outage: Outage::default(),
             defers: false,
             quarantine_logged: false,
-            attachment: None,
             meter,
         })
     }

@@ -1,17 +1,18 @@
 //! One fresh token's attachment of a detached lock: it re-keys, and keys back what it cannot have.
 //!
-//! Each try asks all nodes to give the lock's key the fresh token in place of the text's. It has won when a quorum of them
+//! Each try asks all nodes to give the lock's key a fresh token in place of the text's. It has won when a quorum of them
 //! says that it has the fresh one, and was granted no more than the lock counts as. No other attachment can have won then,
 //! nor will: a node says yes to one of them at a time, and this one's keys stay. A late extension of the former holder finds
 //! another's key.
 //!
-//! A token that was keyed back is never used again, because a late answer would count keys that others have by then.
+//! A try without a quorum keys back, because others may attach the same text, and nobody wins while each keeps what it has.
+//! Its token is never used again: a late answer would count keys that others have by then.
 //!
-//! States: *asking* (the re-key round) → *won*, *lost* (a quorum shows other owners, or nothing) or *unknown*; after that
-//! *asking* again, or *keying back*. What may interrupt each await:
+//! States: *asking* (the re-key round) → *won*, *lost* (a quorum shows other owners, or nothing), or *unknown* and *keying
+//! back*. What may interrupt each await:
 //!
-//! - dropped at any time: the claim keys back as it would release, until each node has answered, and this process's next
-//!   call waits for that;
+//! - dropped at any time: the claim keys back as it would release, until no re-key can be on its way, and this process's
+//!   next call waits for that;
 //! - the process ends: keys with a fresh token expire, as those of a holder that crashed.
 
 use std::sync::Arc;
@@ -31,19 +32,18 @@ use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask};
 use crate::protocol::request::{Action, Request};
 use crate::sys::clock::Moment;
 
-/// One fresh token's part in an attachment. Dropping it keys back what it has re-keyed, as a release that is dropped.
+/// One try. Dropping it keys back what it has re-keyed, as a release that is dropped.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     context: LockContext,
     detached: Arc<Detached>,
-    /// For how long the nodes keep it from the next try on, and the holder may rely on it until the first renewal: what the
-    /// text has left, if that is longer than the ttl of renewals. If the clocks of two machines differ, it is another time,
-    /// but the nodes and the holder have the same.
+    /// For how long the nodes keep it from now on, and the holder may rely on it until the first renewal: what the text has
+    /// left, if that is longer than the ttl of renewals. If the clocks of two machines differ, it is another time, but the
+    /// nodes and the holder have the same.
     ttl: Duration,
     /// The re-key.
     request: Request,
-    /// `None` once the keys are the holder's, or were keyed back.
-    claim: Option<Claim>,
+    claim: Claim,
 }
 
 /// The end of one try.
@@ -64,78 +64,76 @@ impl Attachment {
             claim.token = detached.token;
         }
         let fence_ttl = spec.settings.fence_ttl.max(2 * ttl);
-        let rekey = |former| Action::Rekey { former, ttl, fence: detached.level, fence_ttl };
-        let request = claim.request(rekey(detached.token));
-        claim.key_back = Some(Request { token: detached.token, action: rekey(claim.token), ..request.clone() });
-        Self { context: context.clone(), detached: Arc::clone(detached), ttl, request, claim: Some(claim) }
+        let rekey = |former, back| Action::Rekey { former, ttl, fence: detached.level, fence_ttl, back };
+        let request = claim.request(rekey(detached.token, false));
+        claim.key_back = Some(Request { token: detached.token, action: rekey(claim.token, true), ..request.clone() });
+        Self { context: context.clone(), detached: Arc::clone(detached), ttl, request, claim }
     }
 
-    /// Takes the right to the keys, which are not keyed back then.
-    pub(crate) fn take_claim(&mut self) -> Option<Claim> {
-        let mut claim = self.claim.take()?;
-        claim.key_back = None;
-        Some(claim)
-    }
-
-    /// Asks all nodes to re-key.
-    pub(crate) async fn ask(&mut self, connections: &Arc<Connections>, connect_by: Moment, limit: Moment) -> Try {
+    /// Asks all nodes to re-key, until `limit`. If that gives no verdict, gives what was re-keyed the text's token again,
+    /// where it can be, until `end`, and the background does the rest.
+    pub(crate) async fn ask(
+        mut self,
+        connections: &Arc<Connections>,
+        connect_by: Moment,
+        (limit, end): (Moment, Moment),
+    ) -> Try {
         let nodes = connections.members.len();
         let settings = &self.context.spec.settings;
-        let claim = self.claim.as_ref().expect("taken only when it is over");
-        let round = Round::new(connections, &claim.footprint, settings.node_timeout, limit);
+        let round = Round::new(connections, &self.claim.footprint, settings.node_timeout, limit);
         let mut round = round.urgent(connect_by).until(limit);
-        let start = round.started;
         let mut ballots = KeyBallots::new(vec![KeyVote::Pending; nodes]);
         ballots.ask(&mut round, &self.request);
         let verdict = ballots.decide(&mut round, &mut |_, answer, _| extend::vote(answer)).await;
         let (now, wall) = (connections.clock.now(), connections.clock.wall_micros());
         let acquired = now.before(Duration::from_micros(wall.saturating_sub(self.detached.acquired)));
         let hold_until = settings.max_hold.map(|max_hold| acquired.after(max_hold));
-        let valid_until = quorum::valid_until(start, self.ttl, settings.margin, hold_until);
-        match verdict {
-            KeyVerdict::Carried if now < valid_until => {}
+        let valid_until = quorum::valid_until(round.started, self.ttl, settings.margin, hold_until);
+        let (reason, answers) = match verdict {
+            KeyVerdict::Carried if now < valid_until => return self.won(round, &ballots, (acquired, valid_until)),
             KeyVerdict::Carried if hold_until.is_some_and(|hold_until| hold_until <= now) => {
-                return Try::Lost(LostReason::MaxHold, Vec::new());
+                (LostReason::MaxHold, Vec::new())
             }
             // A node that was not keyed back yet shows the token of an attempt before this one.
-            KeyVerdict::Lost(_) if self.context.listed.waiters.is_leaving(&self.request.keys) => {
+            KeyVerdict::Lost(reason) if !self.context.listed.waiters.is_leaving(&self.request.keys) => {
+                let reason = reason.or_expired(wall >= self.detached.end);
+                (reason, ballots.answers(&connections.members, extend::describe))
+            }
+            KeyVerdict::Lost(_) | KeyVerdict::Carried | KeyVerdict::Open | KeyVerdict::Unknown => {
+                drop(round);
+                self.claim.release_all_now(connections, end).await;
                 return Try::Unknown(ballots);
             }
-            KeyVerdict::Lost(reason) => {
-                let reason = reason.or_expired(wall >= self.detached.end);
-                return Try::Lost(reason, ballots.answers(&connections.members, extend::describe));
-            }
-            KeyVerdict::Carried | KeyVerdict::Open | KeyVerdict::Unknown => return Try::Unknown(ballots),
-        }
-        let mut claim = self.claim.take().expect("it was there");
+        };
+        drop(round);
+        // What was re-keyed is released: nobody has the lock, or somebody else has it.
+        self.claim.key_back = None;
+        Try::Lost(reason, answers)
+    }
+
+    fn won(mut self, round: Round, ballots: &KeyBallots, (acquired, valid_until): (Moment, Moment)) -> Try {
+        let (nodes, asked) = (ballots.votes().len(), round.started);
         let unsent = round.drain_in_background((), |(), _, _, _| {});
         let failed = (0..nodes).filter(|node| ballots.votes()[*node] == KeyVote::Failed);
-        let missed = failed.filter(|node| claim.footprint.has_nothing(*node)).fold(unsent, NodeMask::with);
+        let missed = failed.filter(|node| self.claim.footprint.has_nothing(*node)).fold(unsent, NodeMask::with);
         // Else the keys are those of the text, which stay as they are however the hold ends.
         if !self.detached.keeps_token {
             let is_unheard = |node: &usize| matches!(ballots.votes()[*node], KeyVote::Failed | KeyVote::Pending);
             let unheard = (0..nodes).filter(is_unheard).fold(NodeMask::NONE, NodeMask::with);
-            claim.key_back = None;
-            claim.former = Some((self.detached.token, unheard));
+            self.claim.key_back = None;
+            self.claim.former = Some((self.detached.token, unheard));
         }
         Try::Won(Box::new(Won {
             fence: self.detached.fence,
             level: self.detached.level,
             acquired,
-            asked: start,
+            asked,
             kept: self.ttl,
             valid_until,
-            unit: claim.unit,
+            unit: self.claim.unit,
             missed,
             slot: self.detached.slot(),
-            right: Ownership::Fenced(claim),
+            right: Ownership::Fenced(self.claim),
         }))
-    }
-
-    /// Gives what was re-keyed the text's token again, where it can be, until `end`. The background does the rest.
-    pub(crate) async fn key_back(mut self, connections: &Arc<Connections>, end: Moment) {
-        if let Some(claim) = self.claim.take() {
-            claim.release_all_now(connections, end).await;
-        }
     }
 }

@@ -110,7 +110,7 @@ pub(crate) async fn extend(lease: &Arc<Lease>, connections: &Arc<Connections>, t
 /// Returns the vote of an extension's answer, or of a re-key's.
 pub(crate) fn vote(answer: &Result<Reply, Failure>) -> KeyVote {
     match answer {
-        Ok(Reply::Extended | Reply::Raised) => KeyVote::Ours,
+        Ok(Reply::Extended | Reply::Already | Reply::Raised) => KeyVote::Ours,
         Ok(Reply::Absent) => KeyVote::Absent,
         Ok(Reply::Foreign(_)) => KeyVote::Foreign,
         Ok(Reply::Ahead(_)) => KeyVote::Ahead,
@@ -121,7 +121,7 @@ pub(crate) fn vote(answer: &Result<Reply, Failure>) -> KeyVote {
 /// Describes one node's reply for people.
 pub(crate) fn describe(_: KeyVote, reply: Option<&Reply>, _: Delivery) -> String {
     match reply {
-        Some(Reply::Extended | Reply::Raised) => "extended".to_owned(),
+        Some(Reply::Extended | Reply::Already | Reply::Raised) => "extended".to_owned(),
         Some(Reply::Absent) => "no longer has the key".to_owned(),
         Some(Reply::Foreign(Some(label))) => format!("held by {label}"),
         Some(Reply::Foreign(None)) => "held by another".to_owned(),

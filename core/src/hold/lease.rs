@@ -647,7 +647,7 @@ impl Lease {
         }
         let (ttl, fence_ttl) = (left.max(self.least_left()), self.fence_ttl(state.ttl));
         let action = if let Some((former, _)) = claim.former.filter(|_| rekeys) {
-            Action::Rekey { former, ttl, fence: state.level, fence_ttl }
+            Action::Rekey { former, ttl, fence: state.level, fence_ttl, back: false }
         } else {
             let label = Arc::clone(&self.context.spec.settings.label);
             Action::Restore { ttl, fence: self.fence, level: state.level, fence_ttl, label }

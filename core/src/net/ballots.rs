@@ -232,6 +232,11 @@ impl KeyBallots {
         (0..self.votes.len()).filter(is_unheard).fold(NodeMask::NONE, NodeMask::with)
     }
 
+    /// Whether a connection broke meanwhile.
+    pub(crate) fn saw_closed(&self) -> bool {
+        self.answers.contains(&Some(Err(Failure::Closed)))
+    }
+
     fn fail(&mut self, node: usize, failure: Failure) {
         self.votes[node] = KeyVote::Failed;
         self.answers[node] = Some(Err(failure));

@@ -117,10 +117,9 @@ impl Footprint {
                 self.remembered(*fence);
                 Trace::Created { granted: Some(*fence) }
             }
-            Ok(Reply::Extended) => Trace::Created { granted: None },
+            Ok(Reply::Extended | Reply::Already) => Trace::Created { granted: None },
             Ok(_) => Trace::Nothing,
-            // The scripts write the lock last, so that an error leaves none. But a re-key is asked again with the same token.
-            Err(failure) if failure.is_unexecuted() && self.has_earlier(node) => Trace::Created { granted: None },
+            // The scripts write the lock last, so that an error leaves none.
             Err(failure) if failure.is_unexecuted() => Trace::Nothing,
             Err(_) => return,
         };
@@ -153,11 +152,6 @@ impl Footprint {
         if is_executed {
             Self::put(entries, node, Trace::Created { granted: None });
         }
-    }
-
-    /// Whether `node` may have had a key of this token before the create that is unanswered.
-    fn has_earlier(&self, node: usize) -> bool {
-        matches!(self.entries.lock()[node].trace, Trace::Unanswered { over_key: true, .. })
     }
 
     fn learnt(&self, node: usize, create: Create, trace: Trace) {
@@ -249,19 +243,5 @@ mod tests {
         footprint.sent(0, &connection, now);
         footprint.answered_behind(0, &connection, before, true);
         assert!(footprint.unanswered().contains(0), "the key may be that of the first one");
-    }
-
-    #[tokio::test]
-    async fn a_refusal_does_not_hide_the_key_of_an_earlier_request() {
-        let (connection, now) = (connection().await, Clock::System.now());
-        for (first, is_left) in [(Ok(Reply::Extended), true), (Ok(Reply::Absent), false), (Err(Failure::Closed), true)]
-        {
-            let footprint = Footprint::new(1);
-            let create = footprint.sent(0, &connection, now);
-            footprint.answered(0, create, &first);
-            let create = footprint.sent(0, &connection, now);
-            footprint.answered(0, create, &Err(Failure::of_code("LOADING")));
-            assert_eq!(footprint.has_nothing(0), !is_left, "{first:?}");
-        }
     }
 }

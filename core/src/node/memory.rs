@@ -166,7 +166,7 @@ impl Step<'_> {
             Action::Restore { ttl, fence, level, fence_ttl, label } => {
                 self.restore((*fence, *level), (*ttl, *fence_ttl), label)
             }
-            Action::Rekey { former, ttl, fence, fence_ttl } => Ok(self.rekey(former, *fence, (*ttl, *fence_ttl))),
+            Action::Rekey { former, ttl, fence, fence_ttl, .. } => Ok(self.rekey(former, *fence, (*ttl, *fence_ttl))),
             Action::Peek { wants } => Ok(self.first_held(Some(*wants)).unwrap_or(Reply::FREE)),
             Action::Inspect { .. } | Action::Look { .. } if keys.are_several() => {
                 Ok(self.first_held(None).unwrap_or(Reply::FREE))

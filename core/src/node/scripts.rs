@@ -172,7 +172,7 @@ pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool, b
             command.arg(owner).arg(millis(*ttl)).arg(*level).arg(millis(*fence_ttl));
             command.arg((!are_shared).then_some(&**label)).arg(locks).arg(*fence);
         }
-        Action::Rekey { former, ttl, fence, fence_ttl } => {
+        Action::Rekey { former, ttl, fence, fence_ttl, .. } => {
             command.arg(owner).arg(millis(*ttl)).arg(*fence).arg(millis(*fence_ttl));
             command.arg(member(former).as_deref().unwrap_or(former.as_bytes())).arg(locks);
         }
@@ -330,6 +330,7 @@ pub(super) fn reply(question: ScriptId, value: Value) -> Result<Reply, Failure> 
         (Id::Restore, Value::Int(1)) => Ok(Reply::Restored),
         (Id::Extend | Id::Rekey, Value::Int(1)) => Ok(Reply::Extended),
         (Id::Extend, Value::Int(2)) => Ok(Reply::Raised),
+        (Id::Rekey, Value::Int(2)) => Ok(Reply::Already),
         (Id::Extend | Id::Rekey | Id::Restore, Value::Int(ahead @ ..=-2)) => {
             fence_of(ahead.saturating_neg()).map(Reply::Ahead)
         }

@@ -218,8 +218,8 @@ pub(crate) enum Action {
     Leave { asks: bool, rest: Duration },
     /// Restores a key that a node has forgotten, with `fence` in it, unless the node remembers more than `level`.
     Restore { ttl: Duration, fence: u64, level: u64, fence_ttl: Duration, label: Arc<str> },
-    /// Gives the key of the `former` token this one, and extends it.
-    Rekey { former: Token, ttl: Duration, fence: u64, fence_ttl: Duration },
+    /// Gives the key of the `former` token this one, and extends it: `back`, if it had this one before.
+    Rekey { former: Token, ttl: Duration, fence: u64, fence_ttl: Duration, back: bool },
     /// Looks, changes nothing. The token is not used. `asks` for the number of waiters.
     Inspect { asks: bool },
     /// Looks for an operator, asks how many wait, and for what proves the owner.
@@ -253,19 +253,21 @@ impl Action {
 
     /// Returns whether executing this can give this token a lock key, so that a delete must follow.
     pub(crate) fn creates(&self) -> bool {
-        matches!(self, Self::Acquire { .. } | Self::Restore { .. } | Self::Rekey { .. } | Self::SetnxAcquire { .. })
+        matches!(
+            self,
+            Self::Acquire { .. } | Self::Restore { .. } | Self::SetnxAcquire { .. } | Self::Rekey { back: false, .. }
+        )
     }
 
     /// Returns whether executing this twice does no more than once, so that it may be resent if its answer is missing.
     pub(crate) fn is_repeatable(&self) -> bool {
-        matches!(self, Self::Rekey { .. })
-            || !self.creates() && !matches!(self, Self::SetnxRelease { .. } | Self::Withdraw)
+        !self.creates() && !matches!(self, Self::SetnxRelease { .. } | Self::Withdraw)
     }
 
     /// Returns whether it may be given up after it was sent, and asked anew over another connection: a fresh token makes
     /// up for a create that is executed after all.
     pub(crate) fn can_be_given_up(&self) -> bool {
-        self.is_repeatable() || matches!(self, Self::Acquire { .. })
+        self.is_repeatable() || matches!(self, Self::Acquire { .. } | Self::Rekey { .. })
     }
 
     /// Returns whether a request about several names can be made of requests about each.
@@ -317,6 +319,8 @@ pub(crate) enum Reply {
     Refused,
     /// Extend or re-key: the key lives longer, and is this token's.
     Extended,
+    /// Re-key: the same, and it was this token's before.
+    Already,
     /// Extend: the key lives longer, and the node remembers the floor.
     Raised,
     /// Extend: ours, but granted this larger fence. Restore: not put back, because the node remembers this larger fence.
@@ -358,6 +362,7 @@ impl Reply {
             Self::Granted(_)
                 | Self::GrantedUntil(_)
                 | Self::Extended
+                | Self::Already
                 | Self::Raised
                 | Self::Deleted { .. }
                 | Self::Restored

@@ -134,7 +134,7 @@ fn common_action() -> impl Strategy<Value = Action> {
             Action::Restore { ttl, fence, level, fence_ttl, label }
         }),
         2 => (0..TOKENS, ttl(), number(), ttl()).prop_map(|(former, ttl, fence, fence_ttl)| {
-            Action::Rekey { former: OWNERS[former], ttl, fence, fence_ttl }
+            Action::Rekey { former: OWNERS[former], ttl, fence, fence_ttl, back: false }
         }),
         1 => wants().prop_map(|wants| Action::Peek { wants }),
     ]

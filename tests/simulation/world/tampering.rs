@@ -251,7 +251,7 @@ impl Store {
     fn spoil(&mut self, fault: Fault, shape: Shape, before: &Self, now: u64, request: &Request, reply: Reply) -> Reply {
         let Keys { lock, fence: fence_key, want, .. } = &*request.keys;
         let (is_granted, is_carried) =
-            (matches!(reply, Reply::Granted(_)), matches!(reply, Reply::Extended | Reply::Ahead(_)));
+            (matches!(reply, Reply::Granted(_)), matches!(reply, Reply::Extended | Reply::Already | Reply::Ahead(_)));
         match (fault, shape, &request.action) {
             (Fault::FenceForgotten, Shape::One, _) | (Fault::ReaderForgotten, Shape::Shared, _) if is_granted => {
                 self.copy(fence_key, before.entry(fence_key).cloned());
@@ -325,8 +325,10 @@ impl Store {
         reply: Reply,
     ) -> Reply {
         let Keys { lock, fence: fence_key, .. } = &*request.keys;
-        let has_joined =
-            matches!(reply, Reply::Granted(_) | Reply::Extended | Reply::Raised | Reply::Restored | Reply::Ahead(_));
+        let has_joined = matches!(
+            reply,
+            Reply::Granted(_) | Reply::Extended | Reply::Already | Reply::Raised | Reply::Restored | Reply::Ahead(_)
+        );
         let Found::Shared(period) = before.found(now, lock) else { return reply };
         if shape != Shape::Shared || !has_joined {
             return reply;

@@ -133,12 +133,16 @@ impl Step<'_> {
             Err(reply) => return reply,
         };
         self.lengthen_all(ttls);
+        let mut reply = Reply::Already;
         for keys in self.request.keys.each() {
             if let Some(Entry { value: Content::Text(value), .. }) = self.store.keys.get_mut(&*keys.lock) {
+                if value.starts_with(former.as_bytes()) {
+                    reply = Reply::Extended;
+                }
                 value[..Token::LEN].copy_from_slice(self.request.token.as_bytes());
             }
         }
-        if most > level { Reply::Ahead(most) } else { Reply::Extended }
+        if most > level { Reply::Ahead(most) } else { reply }
     }
 
     /// Returns the largest fence that one of these tokens was granted for a lock, or what is told if a lock is not theirs.

@@ -84,7 +84,7 @@ impl Step<'_> {
             Action::Restore { ttl, fence, level, fence_ttl, .. } => {
                 self.restore_shared((*fence, *level), (*ttl, *fence_ttl))
             }
-            Action::Rekey { former, ttl, fence, fence_ttl } => {
+            Action::Rekey { former, ttl, fence, fence_ttl, .. } => {
                 Ok(self.rekey_shared(former, *fence, (*ttl, *fence_ttl)).unwrap_or_else(|reply| reply))
             }
             // Nobody leaves a shared lock for a least time.
@@ -227,11 +227,12 @@ impl Step<'_> {
         let (owners, _) = self.owners().ok_or(Reply::Absent)?;
         let living = [&member, &former].into_iter().filter(|member| owners.has(member, period));
         let end = living.filter_map(|member| owners.score(member)).max().ok_or(Reply::Absent)?;
+        let reply = if owners.has(&former, period) { Reply::Extended } else { Reply::Already };
         owners.remove(&former);
         owners.put(end, &member);
         self.join(period, &member, ttl);
         self.lengthen(&self.request.keys.fence, fence_ttl, false);
-        Ok(if period.fence > level { Reply::Ahead(period.fence) } else { Reply::Extended })
+        Ok(if period.fence > level { Reply::Ahead(period.fence) } else { reply })
     }
 
     fn release_shared(&mut self, asks: bool) -> Reply {

@@ -1,6 +1,6 @@
 -- Gives the holder's key another token, and lets it live longer, never shorter, and the fence with it. Never creates a key.
 -- KEYS  lock, fence    ARGV  the fresh token, ttl in ms, the holder's level, fence_ttl in ms, the former token
--- Returns 1 when the key has the fresh token, 0 absent, -1 or the owner's label held by another, or what our own key was
+-- Returns 1 when the key has the fresh token, 2 when it had it before, 0 absent, -1 or the owner's label held by another, or what our own key was
 -- granted above the level, as a negative number: it has the fresh token too, but must not count.
 local value = redis.pcall('GET', KEYS[1])
 if not value then return 0 end
@@ -24,4 +24,4 @@ redis.call('SET', KEYS[1], ARGV[1] .. string.sub(value, length + 1), 'KEEPTTL')
 local kept = redis.call('PTTL', KEYS[2])
 if kept >= 0 and kept < tonumber(ARGV[4]) then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
 if fence > tonumber(ARGV[3]) then return -fence end
-return 1
+return begin == ARGV[5] .. ':' and 1 or 2

@@ -2,10 +2,10 @@
 -- Never creates a key.
 -- KEYS  the locks, their fences    ARGV  the fresh token, ttl in ms, the holder's level, fence_ttl in ms, the former token,
 -- the number of locks
--- Returns 1 when the keys have the fresh token, 0 some are absent, -1 or the owner's label one is held by another, or the
+-- Returns 1 when the keys have the fresh token, 2 when all had it before, 0 some are absent, -1 or the owner's label one is held by another, or the
 -- most that one of our own was granted above the level, as a negative number: they have the fresh token too, but must not
 -- count.
-local locks, length, values, absent, most = tonumber(ARGV[6]), #ARGV[1], {}, false, 0
+local locks, length, values, absent, most, reply = tonumber(ARGV[6]), #ARGV[1], {}, false, 0, 2
 for i = 1, locks do
   local value = redis.pcall('GET', KEYS[i])
   local begin = type(value) == 'string' and string.sub(value, 1, length + 1)
@@ -23,6 +23,7 @@ for i = 1, locks do
     local fence = tonumber(string.match(value, '^(%d+)', length + 2))
     if not fence or fence >= 9007199254740992 then return -1 end
     values[i], most = value, math.max(most, fence)
+    if begin == ARGV[5] .. ':' then reply = 1 end
   end
 end
 if absent then return 0 end
@@ -34,4 +35,4 @@ for i = 1, locks do
   if kept >= 0 and kept < tonumber(ARGV[4]) then redis.call('PEXPIRE', KEYS[locks + i], ARGV[4]) end
 end
 if most > tonumber(ARGV[3]) then return -most end
-return 1
+return reply

@@ -1,7 +1,7 @@
 -- Gives one of those who share a lock another token, and lets it share the lock for longer, never shorter, and the fence live
 -- longer. Never creates a key.
 -- KEYS  lock, fence    ARGV  the fresh member, ttl in ms, the holder's level, fence_ttl in ms, the former member
--- Returns 1 when the fresh member has it, 0 absent, -1 or the owner's label held by another, or with which fence above the
+-- Returns 1 when the fresh member has it, 2 when only it had it before, 0 absent, -1 or the owner's label held by another, or with which fence above the
 -- level the sharing began, as a negative number: the fresh member has it too, but must not count.
 -- Runs behind period.lua.
 if kind == 'none' then return 0 end
@@ -13,7 +13,8 @@ if not began then
   return -1
 end
 local now = last - left
-local had = math.max(tonumber(call('ZSCORE', KEYS[1], ARGV[1]) or now), tonumber(call('ZSCORE', KEYS[1], ARGV[5]) or now))
+local formers = tonumber(call('ZSCORE', KEYS[1], ARGV[5]) or now)
+local had = math.max(tonumber(call('ZSCORE', KEYS[1], ARGV[1]) or now), formers)
 if had <= now then return 0 end
 local ends = math.max(had, now + ARGV[2])
 -- In this order also a server that has reached maxmemory does it: it refuses ZADD, but not behind another write.
@@ -29,4 +30,4 @@ if ARGV[5] ~= ARGV[1] then call('ZREM', KEYS[1], ARGV[5]) end
 local kept = call('PTTL', KEYS[2])
 if kept >= 0 and kept < tonumber(ARGV[4]) then call('PEXPIRE', KEYS[2], ARGV[4]) end
 if began > tonumber(ARGV[3]) then return -began end
-return 1
+return formers > now and 1 or 2
