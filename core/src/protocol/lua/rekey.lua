@@ -1,7 +1,7 @@
 -- Gives the holder's key another token, and lets it live longer, never shorter, and the fence with it. Never creates a key.
 -- KEYS  lock, fence    ARGV  the fresh token, ttl in ms, the holder's level, fence_ttl in ms, the former token
--- Returns 1 when the key has the fresh token, 2 when it had it before, 0 absent, -1 or the owner's label held by another, or what our own key was
--- granted above the level, as a negative number: it has the fresh token too, but must not count.
+-- Returns 1 when the key has the fresh token, 2 when it had it before, 0 absent, -1 or the owner's label held by another,
+-- or what our own key was granted above the level, as a negative number: it has the fresh token too, but must not count.
 local value = redis.pcall('GET', KEYS[1])
 if not value then return 0 end
 if type(value) == 'table' then

@@ -2,9 +2,9 @@
 -- Never creates a key.
 -- KEYS  the locks, their fences    ARGV  the fresh token, ttl in ms, the holder's level, fence_ttl in ms, the former token,
 -- the number of locks
--- Returns 1 when the keys have the fresh token, 2 when all had it before, 0 some are absent, -1 or the owner's label one is held by another, or the
--- most that one of our own was granted above the level, as a negative number: they have the fresh token too, but must not
--- count.
+-- Returns 1 when the keys have the fresh token, 2 when all had it before, 0 some are absent, -1 or the owner's label one is
+-- held by another, or the most that one of our own was granted above the level, as a negative number: they have the fresh
+-- token too, but must not count.
 local locks, length, values, absent, most, reply = tonumber(ARGV[6]), #ARGV[1], {}, false, 0, 2
 for i = 1, locks do
   local value = redis.pcall('GET', KEYS[i])

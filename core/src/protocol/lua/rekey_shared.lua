@@ -1,8 +1,9 @@
 -- Gives one of those who share a lock another token, and lets it share the lock for longer, never shorter, and the fence live
 -- longer. Never creates a key.
 -- KEYS  lock, fence    ARGV  the fresh member, ttl in ms, the holder's level, fence_ttl in ms, the former member
--- Returns 1 when the fresh member has it, 2 when only it had it before, 0 absent, -1 or the owner's label held by another, or with which fence above the
--- level the sharing began, as a negative number: the fresh member has it too, but must not count.
+-- Returns 1 when the fresh member has it, 2 when the former one has not had it, 0 absent, -1 or the owner's label held by
+-- another, or with which fence above the level the sharing began, as a negative number: the fresh member has it too, but
+-- must not count.
 -- Runs behind period.lua.
 if kind == 'none' then return 0 end
 if not began then
