@@ -95,6 +95,7 @@ test("what cannot be carried over is refused", async () => {
     [{ getRandomNode: () => undefined, isOpen: true }, "the options", "made with"],
     [{ url: `redis://:${SECRET}` }, "url", "redis://"],
     [{ url: "redis://h?family=6" }, "url", "parameters"],
+    [{ url: "redis://:S3CR3T%@h" }, "url", "%25"],
   ]) {
     for (const nodes of [client, ["memory://a", client]]) {
       const error = await failure(() => new Redlock(nodes));

@@ -290,11 +290,19 @@ function ofUrl(url: unknown, found: Found): Partial<Found> {
     refuse("url", "only redis:// and rediss:// without parameters are read; give the address itself to redlock");
   }
   const read: Partial<Found> = { servers: [`${hostname || "localhost"}:${port || 6379}`], socket: undefined };
-  if (username !== "") read.username = decodeURIComponent(username);
-  if (password !== "") read.password = decodeURIComponent(password);
+  if (username !== "") read.username = decoded(username);
+  if (password !== "") read.password = decoded(password);
   if (pathname.length > 1) read.db = pathname.slice(1);
   if (protocol === "rediss:") read.tls = found.tls ?? new Map();
   return read;
+}
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    refuse("url", "write a plain % in its user or password as %25");
+  }
 }
 
 /** Returns the parameters of an address with TLS; undefined without TLS. */
