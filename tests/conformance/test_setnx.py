@@ -139,15 +139,15 @@ def test_takeover_after_a_crash(drivers: Drivers, node: Cluster, face: str, name
     # Older code knows only this server of a cluster, so a tag keeps all keys there.
     key, by_theirs, after_theirs = (f"{{{name}}}/{each}" for each in ("ours", "by theirs", "after theirs"))
     end = {}
+    crashing = {each: holder_of(face, drivers, server, each) for each in (key, by_theirs)}
+    driver = drivers.start(face)
     with within(CRASH_MS):
-        for each in (key, by_theirs):
-            lock = holder_of(face, drivers, server, each)
+        for each, lock in crashing.items():
             lock.acquire()
             end[each] = ends(server, each)
             lock.driver.kill()
         assert Older(server, after_theirs).try_acquire()
         end[after_theirs] = ends(server, after_theirs)
-        driver = drivers.start(face)
         locks = [ours(driver, server.url).lock(each, ttl_ms=LONG_TTL_MS) for each in (key, after_theirs)]
         calls = [lock.start_acquire(timeout_ms=LIMIT_MS) for lock in locks]
         Older(server, by_theirs, LONG_TTL_MS).acquire()
