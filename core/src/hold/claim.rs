@@ -191,6 +191,9 @@ impl Claim {
     pub(crate) async fn release_all_now(mut self, connections: &Arc<Connections>, end: Moment) -> NodeMask {
         let (round, mut votes) = self.release_round(connections, self.node_timeout, None);
         let mut round = round.until(end);
+        // Where a key may have this token, or be given it by a late request.
+        let is_open = |node: &usize| votes[*node] == KeyVote::Pending;
+        let mut open = (0..votes.len()).filter(is_open).fold(NodeMask::NONE, NodeMask::with);
         loop {
             let unresponsive = connections.members.health.unresponsive();
             if !(0..votes.len()).any(|node| votes[node] == KeyVote::Pending && !unresponsive.contains(node)) {
@@ -198,10 +201,13 @@ impl Claim {
             }
             let Some((node, answer)) = round.next().await else { break };
             votes[node] = self.released(node, &answer, round.sent(node));
+            if answer.is_ok_and(|reply| reply != Reply::Already) {
+                open = open.without(node);
+            }
         }
         // Dropping the claim queues the missing releases now, and the background waits for the answers.
         drop(round);
-        self.keeps_others_back = self.key_back.is_some();
+        self.keeps_others_back = self.key_back.is_some() && !open.is_empty();
         drop(self);
         // The caller may not drive its connections again: lets them write what was queued.
         give_way().await;

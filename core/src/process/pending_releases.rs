@@ -213,7 +213,7 @@ struct PendingRelease {
     /// How often it was answered, but not finally.
     attempt: u32,
     _pending_work: PendingWork,
-    /// Until its first answer, or until a key is back.
+    /// Until its first answer, or while the node has a key that a late re-key would take.
     part: Option<Part>,
     count: PendingCount,
 }
@@ -675,9 +675,9 @@ impl Payer {
 
     /// Settles `pending`, which the node executed, or postpones it.
     fn paid(&self, mut pending: PendingRelease, reply: &Reply, now: Moment) {
-        // The next call need not wait for a create that comes later than this, if it ever does. An attach would take what
-        // comes for another owner's key.
-        if pending.account.key_back.is_none() {
+        // The next call need not wait for a create that comes later than this, if it ever does. But a re-key would take a key
+        // that has its former token, and an attach would take that for another owner's.
+        if *reply != Reply::Already {
             pending.part = None;
         }
         // Absent is final, unless a create may still be on its way over another connection.

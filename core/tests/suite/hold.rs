@@ -361,3 +361,34 @@ async fn a_text_can_be_attached_again_after_its_node_was_away() {
     let attached = redlock.attach(detached.as_str()).timeout(Duration::from_secs(5)).acquire().await;
     attached.unwrap().release().await.unwrap();
 }
+
+/// What was asked over a connection that ended while it was idle may have come, or not.
+#[tokio::test]
+async fn an_ended_connection_changes_nothing_for_an_attachment() {
+    for end in [None, Some(LostReason::Deleted), Some(LostReason::Taken)] {
+        let servers = cluster(1);
+        let proxy = Proxy::to(&servers[0]);
+        let redlock = Redlock::new(proxy.url()).unwrap();
+        let node_timeout = Duration::from_secs(5);
+        let lock = || redlock.lock("foo").ttl(FAR).node_timeout(node_timeout).timeout(Duration::ZERO);
+        let detached = lock().await.unwrap().detach().await.unwrap();
+        let other = client(&servers);
+        let _guard =
+            if end == Some(LostReason::Taken) { Some(other.attach(detached.as_str()).await.unwrap()) } else { None };
+        if end == Some(LostReason::Deleted) {
+            servers[0].command(&["DEL", "foo"]);
+        }
+        proxy.reset();
+        let start = Instant::now();
+        let attached = redlock.attach(detached.as_str()).node_timeout(node_timeout).timeout(Duration::ZERO).await;
+        match attached {
+            Ok(guard) => {
+                assert_eq!(end, None);
+                guard.release().await.unwrap();
+                drop(lock().await.unwrap());
+            }
+            Err(error) => assert_eq!(error.reason(), end, "{error}"),
+        }
+        assert!(start.elapsed() < node_timeout, "{:?}", start.elapsed());
+    }
+}
