@@ -176,6 +176,15 @@ def test_the_lock_is_gone(redlock: Redlock, own_node: Server, name: str, taken_b
         assert own_node.get(name), "the other's lock stays"
 
 
+def test_the_release_finds_the_loss(redlock: Redlock, own_node: Server, name: str) -> None:
+    running = redlock.at(own_node).hold("-q", "-t", "1m", name)
+    own_node.command("DEL", name)
+    redlock.end_work()
+    ended = running.end()
+    assert ended.status == LOST
+    assert name in one_line(ended.err)
+
+
 def test_the_longest_hold(redlock: Redlock, own_node: Server, name: str) -> None:
     at = redlock.at(own_node)
     # Renewals go on until then. Without them the end would come 1.5 s sooner.

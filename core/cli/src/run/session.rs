@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
-use redlock::Guard;
 use redlock::bindings::clock::{Alarm, Clock, Moment};
 use redlock::bindings::operator;
+use redlock::{ErrorKind, Guard};
 
 use crate::duration::shown;
 use crate::exit::{Exit, Failure, spelled};
 use crate::run::args::Args;
 use crate::run::child;
 use crate::run::group::{Change, Group};
-use crate::run::machine::{Action, End, Event, Machine, Notice, Now};
+use crate::run::machine::{Action, End, Event, Machine, Notice, Now, OnLoss};
 use crate::run::notices::Notices;
 use crate::run::terminal::Terminal;
 use crate::signals::{self, Ignored, STOPPING, Signals};
@@ -120,19 +120,26 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Releases the lock. A signal ends the wait for the nodes, but not the release. Nobody needs to be told that a lock
-    /// was not released if it has been told that it is lost.
-    async fn release(self, is_loss_known: bool) {
-        let Self { guard, mut signals, notices, .. } = self;
-        tokio::select! {
+    /// Releases the lock, and returns whether its loss ends this program. A signal ends the wait for the nodes, but not the
+    /// release. Nobody needs to be told that a lock was not released if it has been told that it is lost.
+    async fn release(self, is_loss_known: bool) -> bool {
+        let Self { args, guard, mut signals, notices, .. } = self;
+        let result = tokio::select! {
             biased;
-            result = guard.release() => {
-                if let (Err(error), false) = (result, is_loss_known) {
-                    notices.warn(spelled(&error));
-                }
-            }
-            _ = signals.next_ending() => {}
+            result = guard.release() => result,
+            _ = signals.next_ending() => Ok(()),
+        };
+        let Err(error) = result else { return false };
+        let is_lost = error.kind() == ErrorKind::Lost && args.on_loss != OnLoss::Ignore;
+        if is_loss_known {
+            return is_lost;
         }
+        if is_lost {
+            notices.error(spelled(&error));
+        } else {
+            notices.warn(spelled(&error));
+        }
+        is_lost
     }
 
     fn name(&self) -> String {
@@ -300,9 +307,9 @@ impl Running<'_> {
         } else if machine.is_lost {
             session.tell(Notice::Ended);
         }
-        session.release(machine.knows_of_loss()).await;
+        let is_lost = session.release(machine.knows_of_loss()).await;
         started?;
-        if machine.is_lost {
+        if machine.is_lost || is_lost {
             return Err(Failure::quiet(Exit::LOST));
         }
         match end {
