@@ -103,7 +103,7 @@ Exit status: 0, the status of the command that was run, or
   70   a bug, or a part of the system is missing
   74   the output cannot be written
   75   others hold the lock
-  76   the lock was lost, and the command was ended
+  76   the lock was lost
   77   nodes refuse the login, or rights are missing
 
 Documentation: https://github.com/redlock-rs/redlock/blob/main/core/docs/command-line.md";

@@ -39,7 +39,7 @@ kills it.
 Exit status: that of the command, 128+n if signal n ended it, or
   75   others hold the lock (see -E), with -n or at the end of --wait
   69   no quorum of nodes answered
-  76   the lock was lost, and the command was ended
+  76   the lock was lost
   77   nodes refuse the login, or rights are missing
   64   wrong usage: options, names or addresses
   70   a bug, or a part of the system that is missing
