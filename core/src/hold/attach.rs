@@ -11,8 +11,8 @@
 //! States: *asking* (the re-key round) → *won*, *lost* (a quorum shows other owners, or nothing), or *unknown* and *keying
 //! back*. What may interrupt each await:
 //!
-//! - dropped at any time: the claim keys back as it would release, until no re-key can be on its way, and this process's
-//!   next call waits for that;
+//! - dropped at any time: the claim keys back as it would release, and this process's next call waits while a late re-key
+//!   could take a key;
 //! - the process ends: keys with a fresh token expire, as those of a holder that crashed.
 
 use std::sync::Arc;
@@ -70,8 +70,7 @@ impl Attachment {
         Self { context: context.clone(), detached: Arc::clone(detached), ttl, request, claim }
     }
 
-    /// Asks all nodes to re-key, until `limit`. If that gives no verdict, gives what was re-keyed the text's token again,
-    /// where it can be, until `end`, and the background does the rest.
+    /// Asks all nodes to re-key, until `limit`. Without a verdict it keys back until `end`, and the background does the rest.
     pub(crate) async fn ask(
         mut self,
         connections: &Arc<Connections>,
@@ -106,7 +105,7 @@ impl Attachment {
             }
         };
         drop(round);
-        // What was re-keyed is released: nobody has the lock, or somebody else has it.
+        // The claim releases its keys: nobody has the lock, or somebody else has it.
         self.claim.key_back = None;
         Try::Lost(reason, answers)
     }
@@ -135,5 +134,29 @@ impl Attachment {
             slot: self.detached.slot(),
             right: Ownership::Fenced(self.claim),
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Addresses;
+    use crate::process::Process;
+    use crate::protocol::name::Name;
+    use crate::protocol::request::Keys;
+    use crate::{ErrorKind, Redlock};
+
+    #[tokio::test]
+    async fn another_token_is_not_a_loss_while_keys_are_on_their_way_back() {
+        const NODE: &str = "memory://on-their-way-back";
+        let redlock = Redlock::new(NODE).unwrap();
+        let text = redlock.lock("foo").await.unwrap().detach().await.unwrap();
+        let _other = redlock.attach(text.as_str()).await.unwrap();
+        let set = Process::current().set(&Addresses::parse([NODE]).unwrap()).unwrap();
+        let leaving = set.waiters.leave(&Keys::of(&Name::parse("foo".as_bytes()).unwrap()));
+        let attach = || redlock.attach(text.as_str()).node_timeout(Duration::from_millis(10)).timeout(Duration::ZERO);
+        assert_eq!(attach().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        drop(leaving);
+        assert_eq!(attach().await.unwrap_err().kind(), ErrorKind::Lost);
     }
 }

@@ -237,11 +237,13 @@ impl Claim {
 fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>, sent: Delivery) -> KeyVote {
     let vote = match answer {
         Ok(reply) if reply.has_given_up() => KeyVote::Ours,
-        // The create may still arrive: whether the lock was there, or will be, is unknown.
-        Ok(Reply::Absent | Reply::Already) if sent == Delivery::OutOfOrder => return KeyVote::Failed,
-        // The first release deleted it.
-        Ok(Reply::Absent | Reply::Already) if sent == Delivery::Retried => KeyVote::Ours,
-        Ok(Reply::Absent | Reply::Already) => KeyVote::Absent,
+        Ok(Reply::Absent | Reply::Already) => match sent {
+            // The create may still arrive: whether the lock was there, or will be, is unknown.
+            Delivery::OutOfOrder => return KeyVote::Failed,
+            // The first release deleted it.
+            Delivery::Retried => KeyVote::Ours,
+            Delivery::InOrder => KeyVote::Absent,
+        },
         // This counts for a retried release too. Either the first release was executed and the lock taken after it, or
         // it never arrived (an idle connection had ended) and the lock was taken before. The other owner's fence is
         // larger in both cases and does not show which. A false loss makes a caller check twice. An unreported loss

@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 use std::future::IntoFuture;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -203,15 +202,15 @@ async fn a_server_that_hangs_up_on_hashes_is_sent_texts() {
 /// Its timers do not wait for a server that takes its time.
 #[tokio::test(start_paused = true)]
 async fn a_runtime_whose_time_is_paused_connects() {
-    let server = Arc::new(Server::start());
-    server.freeze();
-    let frozen = Arc::clone(&server);
-    let thawing = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(100));
-        frozen.thaw();
-    });
-    assert!(!Redlock::new(server.url()).unwrap().lock(NAME).is_locked().await.unwrap());
-    thawing.join().unwrap();
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    proxy.hold_requests();
+    let lock = Redlock::new(proxy.url()).unwrap().lock(NAME);
+    let asking = tokio::spawn(async move { lock.is_locked().await });
+    // It runs ahead of every time limit at once.
+    tokio::time::sleep(LIMIT).await;
+    proxy.let_go();
+    assert!(!asking.await.unwrap().unwrap());
 }
 
 /// Acquires, waits, extends and releases.
