@@ -131,13 +131,10 @@ impl<'a> Session<'a> {
         };
         let Err(error) = result else { return false };
         let is_lost = error.kind() == ErrorKind::Lost && args.on_loss != OnLoss::Ignore;
-        if is_loss_known {
-            return is_lost;
-        }
-        if is_lost {
-            notices.error(spelled(&error));
-        } else {
-            notices.warn(spelled(&error));
+        match (is_loss_known, is_lost) {
+            (true, _) => {}
+            (false, true) => notices.error(spelled(&error)),
+            (false, false) => notices.warn(spelled(&error)),
         }
         is_lost
     }
