@@ -15,7 +15,7 @@ from conformance.test_loss import ended
 from conformance.test_waiting import wait
 from support.clock import until
 from support.proxy import HOLD, Proxy
-from support.servers import Cluster, Server
+from support.servers import Cluster
 
 LONG_TTL_MS = 60_000
 """A ttl longer than any test case, so that a key that is gone was released."""
@@ -48,13 +48,6 @@ every_shape = pytest.mark.parametrize("make", [plain, slot])
 def key_of(make: Make, name: str) -> str:
     """The key of the lock."""
     return name if make is plain else slot_key(name, 0)
-
-
-def left_ms(server: Server, key: str) -> int:
-    """How long a node keeps a key."""
-    left = server.command("PTTL", key)
-    assert isinstance(left, int)
-    return left
 
 
 def assert_kept(won: Json, next_won: Json) -> None:
@@ -131,7 +124,7 @@ def test_the_holder_is_not_held_from_the_release_on(
                 call()
             assert over.value.code == "not_held"
         lock.release()
-    until(lambda: all(left_ms(server, key) <= AT_LEAST_MS for server in nodes), "every node keeps it for the rest")
+    until(lambda: all(server.left_ms(key) <= AT_LEAST_MS for server in nodes), "every node keeps it for the rest")
     assert nodes.has(key)
     assert lock.is_locked()
     assert not lock.try_acquire()
@@ -160,7 +153,7 @@ def test_no_key_lives_longer_for_it(drivers: Drivers, nodes: Cluster, face: str,
         return all(server.get(key) not in {None, value} for server, value in zip(nodes, before, strict=True))
 
     until(is_left, "every node has got the release")
-    assert all(left_ms(server, key) <= short_ms for server in nodes), "a key lives longer than it did"
+    assert all(server.left_ms(key) <= short_ms for server in nodes), "a key lives longer than it did"
 
 
 @every_face
@@ -188,12 +181,12 @@ def test_an_extension_that_comes_late_changes_nothing(
         # The call may end before the release has got through.
         with contextlib.suppress(LockError):
             lock.release()
-        until(lambda: left_ms(server, key) <= LONG_MS, "the release has arrived")
+        until(lambda: server.left_ms(key) <= LONG_MS, "the release has arrived")
         before, asked = server.get(key), Asked(node)
         proxy.let_go()
         until(asked.count, "the extension has arrived")
         until(lambda: not sum(link.requests_waiting for link in held), "all of it has")
-        assert 0 < left_ms(server, key) <= LONG_MS, "it has extended what was released"
+        assert 0 < server.left_ms(key) <= LONG_MS, "it has extended what was released"
         assert server.get(key) == before
 
 
@@ -250,7 +243,7 @@ def test_the_default_of_a_client(drivers: Drivers, node: Cluster, face: str, nam
     for lock, key in ((client.lock(name), name), (client.semaphore(name, 1), slot_key(name, 0))):
         lock.acquire()
         lock.release()
-        assert 0 < left_ms(node[0], key) <= LONG_MS
+        assert 0 < node[0].left_ms(key) <= LONG_MS
     names = [f"{{{name}}}/{letter}" for letter in "ab"]
     several = client.lock_all(names)
     several.acquire()

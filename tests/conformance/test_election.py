@@ -291,12 +291,6 @@ def test_a_campaign_outlasts_an_outage(drivers: Drivers, own_nodes: Cluster, nam
 @every_face
 def test_the_options_of_an_election(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     """They are in force on the node, and what a lock has besides is that of a candidate, whatever the client has."""
-
-    def left_ms() -> int:
-        left = node[0].command("PTTL", name)
-        assert isinstance(left, int)
-        return left
-
     of_locks = {"timeout_ms": 0, "auto_renew": False, "at_least_ms": LONG_TTL_MS}
     client = drivers.start(face).client(node.urls, ttl_ms=SHORT_TTL_MS // 2, max_hold_ms=SHORT_TTL_MS // 2, **of_locks)
     election = client.election(name, ttl_ms=SHORT_TTL_MS, fence_ttl_ms=2 * LONG_TTL_MS, label="host 7")
@@ -309,9 +303,9 @@ def test_the_options_of_an_election(drivers: Drivers, node: Cluster, face: str, 
     until(lambda: election.leads or not run.pending, "it leads")
     assert run.pending, "it has not waited"
     number = term(election)
-    assert 0 < left_ms() <= SHORT_TTL_MS
+    assert 0 < node[0].left_ms(name) <= SHORT_TTL_MS
     node[0].command("PEXPIRE", name, SHORT_TTL_MS // 2)
-    until(lambda: left_ms() > SHORT_TTL_MS // 2, "it is renewed")
+    until(lambda: node[0].left_ms(name) > SHORT_TTL_MS // 2, "it is renewed")
     assert election.leader() == {"label": "host 7", "term": number}
     election.end_term()
     run.result()

@@ -133,9 +133,7 @@ def test_late_extension_of_the_former_holder(drivers: Drivers, nodes: Cluster, f
         assert after[32:] == value[32:], "the fence and the label are the same"
         extend = ["EVAL", EXTEND, 2, name, fence_key(name), value[:32], 2 * LONG_TTL_MS, fence, FENCE_TTL_MS]
         assert server.command(*extend) not in (0, 1, 2), "it has extended the lock of another"
-        left_ms = server.command("PTTL", name)
-        assert isinstance(left_ms, int)
-        assert left_ms <= LONG_TTL_MS
+        assert server.left_ms(name) <= LONG_TTL_MS
     attached.release()
 
 
@@ -190,9 +188,7 @@ def test_a_term_is_not_handed_over(drivers: Drivers, node: Cluster, face: str, n
     run = election.start_run(detaches=True)
     until(lambda: election.leads and "detach" in election.terms()[0], "it has tried")
     assert election.terms()[0]["detach"] == "invalid_argument"
-    left_ms = node[0].command("PTTL", name)
-    assert isinstance(left_ms, int)
-    assert 0 < left_ms <= HALF_TTL_MS
+    assert 0 < node[0].left_ms(name) <= HALF_TTL_MS
     election.end_term()
     assert run.result()["result"] == election.terms()[0]["fence"]
     until(lambda: not node.has(name), "it resigns")
@@ -227,7 +223,7 @@ def test_an_attached_lock_goes_by_its_text(drivers: Drivers, node: Cluster, face
     lock.acquire()
     attached = other.attach(lock.detach(), lock)
     node[0].command("PEXPIRE", name, SHORT_TTL_MS)
-    until(lambda: int(str(node[0].command("PTTL", name))) > SHORT_TTL_MS, "it is renewed")
+    until(lambda: node[0].left_ms(name) > SHORT_TTL_MS, "it is renewed")
     patient = driver.client(node.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=2 * SHORT_TTL_MS)
     again = patient.attach(attached.detach(), attached)
     again.release()
@@ -262,8 +258,7 @@ def test_its_times_travel_with_a_lock(drivers: Drivers, node: Cluster, face: str
     assert attached.state()["remaining_ms"] > 3 * HALF_TTL_MS, "and not if it is handed on once more"
     assert attached.extend(ttl_ms=4 * LONG_TTL_MS)["remaining_ms"] <= 2 * LONG_TTL_MS, "max_hold has not begun anew"
     attached.release()
-    left = server.command("PTTL", slot_key(name, 0))
-    assert isinstance(left, int)
+    left = server.left_ms(slot_key(name, 0))
     assert WEEK_MS - HALF_TTL_MS < left <= WEEK_MS, "at_least has not begun anew, and is kept"
     lock = client.lock(name, ttl_ms=SHORT_TTL_MS)
     lock.acquire()

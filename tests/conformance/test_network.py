@@ -139,7 +139,9 @@ def test_more_threads_than_connections(
     """Those that come too many share the connections of the background. No call fails, though files are scarce."""
     driver = drivers.fresh(face)
     driver.limit_open_files(256)
-    client = driver.client(network.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
+    # Another connection is made for one on which a node is silent for so long.
+    patient = {"node_timeout_ms": LONG_TTL_MS / 2, "connect_timeout_ms": LONG_TTL_MS / 2}
+    client = driver.client(network.urls, ttl_ms=LONG_TTL_MS, **patient)
 
     def use(i: int) -> None:
         lock = client.lock(f"{name} {i}")
@@ -148,7 +150,7 @@ def test_more_threads_than_connections(
 
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(use, range(THREADS)))
-    assert all(proxy.accepted <= OWN_CONNECTIONS + SHARED_CONNECTIONS for proxy in network.proxies)
+    assert max(proxy.accepted for proxy in network.proxies) <= OWN_CONNECTIONS + SHARED_CONNECTIONS
 
 
 @every_face

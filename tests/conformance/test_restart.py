@@ -157,8 +157,7 @@ def test_clean_restart_keeps_locks(drivers: Drivers, start_nodes: Callable[..., 
 
 def ttl_left_ms(server: Server, name: str) -> int:
     """How long the lock lasts on the server."""
-    left = server.command("PTTL", name)
-    assert isinstance(left, int)
+    left = server.left_ms(name)
     assert left > 0, "it is not there"
     return left
 

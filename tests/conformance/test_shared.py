@@ -11,7 +11,6 @@ from conformance.conftest import Drivers, every_face
 from conformance.driver import FACES, Lock, LockError
 from conformance.history import SLACK_MS, History
 from conformance.story import Asked, connect_to_all, fence_key, waiters_key, within
-from conformance.test_at_least import left_ms
 from conformance.test_loss import ended, validity_ms
 from conformance.test_pairs import every_pair
 from support.clock import now_ns, until
@@ -157,7 +156,7 @@ def test_somebodys_sorted_set_is_in_the_way(drivers: Drivers, nodes: Cluster, fa
     assert client.inspect(name)["state"] == "foreign"
     for server in nodes:
         assert server.command("ZRANGE", name, 0, -1, "WITHSCORES") == [b"one", b"1", b"two", b"2"]
-        assert left_ms(server, name) == -1
+        assert server.left_ms(name) == -1
 
 
 @every_face
@@ -169,7 +168,7 @@ def test_a_short_reader_does_not_end_a_long_one(drivers: Drivers, nodes: Cluster
     join(nodes, name, lasting)
     short.acquire()
     for server in nodes:
-        assert left_ms(server, name) > LONG_TTL_MS // 2, "the key expires with the short one"
+        assert server.left_ms(name) > LONG_TTL_MS // 2, "the key expires with the short one"
     until(lambda: not short.state()["held"], "the short one has expired")
     assert ended(short) == "expired"
     lasting.extend()
@@ -220,7 +219,7 @@ def test_readers_keep_their_time_on_a_server_with_another_clock(
     for reader in (second, third):
         reader.check()
         reader.extend()
-    assert all(LONG_TTL_MS // 2 < left_ms(server, name) <= LONG_TTL_MS for server in nodes)
+    assert all(LONG_TTL_MS // 2 < server.left_ms(name) <= LONG_TTL_MS for server in nodes)
     second.release()
     third.release()
     until(lambda: not nodes.has(name), "nothing is left")

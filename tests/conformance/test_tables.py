@@ -143,7 +143,7 @@ def effect(client: Client, server: Server, name: str, row: Json) -> str | None:
         return None if error.code == "unavailable" else str(error)
     if settings.get("protocol") == "setnx":
         return setnx_effect(lock, server, name, settings["ttl_ms"])
-    left = {"ttl_ms": server.command("PTTL", name), "fence_ttl_ms": server.command("PTTL", fence_key(name))}
+    left = {"ttl_ms": server.left_ms(name), "fence_ttl_ms": server.left_ms(fence_key(name))}
     view = client.inspect(name)
     took_ms = (time.monotonic() - began) * 1000
     with contextlib.suppress(LockError):

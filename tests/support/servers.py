@@ -402,6 +402,12 @@ class Server:
         """Whether the key exists."""
         return self.command("EXISTS", key) == 1
 
+    def left_ms(self, key: Word) -> int:
+        """The ttl that is left of the key; negative if there is none."""
+        left_ms = self.command("PTTL", key)
+        assert isinstance(left_ms, int)
+        return left_ms
+
     def info(self, section: str) -> bytes:
         """A section of its INFO."""
         text = self.command("INFO", section)
