@@ -206,10 +206,12 @@ fn note_loss(raised: &Bound<'_, PyAny>, lost: &Error) -> PyResult<()> {
     NOTE.import(py, "redlock._losses", "note")?.call1((raised, to_pyerr(py, lost).into_value(py))).map(drop)
 }
 
-/// Warns if an event loop of asyncio runs on this thread, which stands still while a call waits.
+/// Warns if an event loop of asyncio runs on this thread, which stands still while a call waits. A daemon's call may outlive
+/// the interpreter, and then there is no loop either.
 fn warn_in_loop() -> PyResult<()> {
     static WARN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    Python::attach(|py| WARN.import(py, "redlock._checks", "warn_in_loop")?.call0().map(drop))
+    let warned = Python::try_attach(|py| WARN.import(py, "redlock._checks", "warn_in_loop")?.call0().map(drop));
+    warned.unwrap_or(Ok(()))
 }
 
 /// A lock whose calls block the calling thread.

@@ -407,6 +407,30 @@ def test_the_end_of_the_interpreter(run: Run, server: Server, name: str, program
     until(lambda: not server.has(name))
 
 
+def test_a_call_that_outlives_the_interpreter(run: Run, program: str) -> None:
+    """The process is slow to end, and meanwhile a daemon's first try comes to nothing."""
+    done = run(
+        program
+        + """
+import ctypes
+libc = ctypes.CDLL(None)
+# It gets the exit status.
+libc.on_exit(ctypes.cast(libc.sleep, ctypes.c_void_p), None)
+began = threading.Event()
+
+def hang():
+    began.set()
+    time.sleep(3600)
+
+client = redlock.Redlock(url, credentials=hang, connect_timeout=0.5)
+threading.Thread(target=client.lock(name).acquire, daemon=True).start()
+began.wait()
+sys.exit(2)
+"""
+    )
+    assert (done.stderr, done.returncode) == ("", 2)
+
+
 def test_greenlets_run_while_it_blocks(run: Run, program: str) -> None:
     """The function may block its thread for long, where it calls C. No greenlet runs on that thread."""
     done = run(
