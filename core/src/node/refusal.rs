@@ -10,7 +10,7 @@ use crate::transport::tls;
 
 /// Errors without a code of their own that are not secret: how a server's text begins, in lower case, and what is said
 /// instead, which never is the server's own text, because that may repeat arguments.
-const KNOWN: [(&str, &str); 13] = [
+const KNOWN: [(&str, &str); 12] = [
     ("db index is out of range", "DB index is out of range; write a database that it has into the address"),
     ("invalid db index", "invalid DB index in the address"),
     ("select is not allowed in cluster mode", "a cluster has database 0 alone"),
@@ -18,7 +18,6 @@ const KNOWN: [(&str, &str); 13] = [
     ("protocol error", "it does not understand the protocol; is this a Redis or Valkey server?"),
     ("wrong number of arguments", "wrong number of arguments for a command"),
     ("syntax error", "syntax error"),
-    ("unknown command", "unknown command"),
     ("unknown subcommand", "unknown subcommand"),
     ("operation not permitted", "operation not permitted"),
     ("script attempted to access nonexistent global variable", "its Lua lacks what the scripts need"),
@@ -26,11 +25,15 @@ const KNOWN: [(&str, &str); 13] = [
     ("could not find scripting engine", "it lacks Lua, which locks need"),
 ];
 
+/// Said of a command that a server, a proxy or a script does not know.
+const UNKNOWN: &str = "unknown command; `redlock check` says which";
+
 /// Sorts a server's error by its code, or by its text where that is known.
 pub(super) fn of_error(code: &str, details: Option<&str>) -> Failure {
     let text = details.unwrap_or_default().to_ascii_lowercase();
-    let known = KNOWN.iter().find(|(begin, _)| code == "ERR" && text.starts_with(begin));
-    known.map_or_else(|| Failure::of_code(code), |(_, said)| Failure::Told(said))
+    let known = KNOWN.iter().find(|(begin, _)| code == "ERR" && text.starts_with(begin)).map(|(_, said)| *said);
+    let told = known.or_else(|| is_unknown_to_scripts(code, details).then_some(UNKNOWN));
+    told.map_or_else(|| Failure::of_code(code), Failure::Told)
 }
 
 /// The reason why a connect failed, and whether the commands sent may be the cause.
@@ -178,6 +181,16 @@ mod tests {
             ("ERR", Some("invalid password S3CR3T"), "refused with ERR"),
             ("ERR", None, "refused with ERR"),
             ("ERR", Some("Could not find scripting engine 'lua'"), "refused: it lacks Lua, which locks need"),
+            (
+                "ERR",
+                Some("unknown command 'EVAL', with args beginning with: 'S3CR3T'"),
+                "refused: unknown command; `redlock check` says which",
+            ),
+            (
+                "ERR",
+                Some("Error running script: 1: Unknown Redis command called from Lua script S3CR3T"),
+                "refused: unknown command; `redlock check` says which",
+            ),
             ("S3CR3T", Some("syntax error"), "refused with ERR"),
             ("OOM", Some("command not allowed"), "refused with OOM (out of memory: raise maxmemory)"),
             (
