@@ -16,7 +16,7 @@ from support.clock import until
 from support.servers import Cluster, Server
 
 SECRET = "S3CR3T"
-CALLERS = 200
+CALLERS = 50
 HANG_MS = 3_000
 """Longer than it takes to connect for some dozens of times."""
 CONNECT_TIMEOUT_MS = 100
