@@ -174,6 +174,8 @@ fn terminated(test: &str, servers: &[Server], how: &str) -> ExitStatus {
     let mut child = harness::spawn(command).unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.map_while(Result::ok).any(|line| line == "ready"));
+    // A first try that is broken off is cleaned up over a runtime that does not run any more.
+    eventually("its call waits", || servers.iter().any(|server| server.get("redlock:waiters:{contended}").is_some()));
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let asked = Instant::now();
     let status = child.wait().unwrap();
