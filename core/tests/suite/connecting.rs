@@ -21,7 +21,7 @@ const NAME: &str = "foo";
 /// A client whose connects and calls end by what the node does, however long a busy machine takes for it.
 fn client(url: &str) -> Redlock {
     let builder = Redlock::builder().nodes(url).ttl(LONG).restart_delay(Duration::ZERO);
-    builder.connect_timeout(LIMIT).timeout(LIMIT).build().unwrap()
+    builder.connect_timeout(LIMIT).node_timeout(LIMIT).timeout(LIMIT).build().unwrap()
 }
 
 /// The connections of clients other than this one, by their ids.
