@@ -351,7 +351,9 @@ async fn a_text_can_be_attached_again_after_its_node_was_away() {
     let detached = held.detach().await.unwrap();
     let before = text(&servers[0]);
     proxy.hold_replies();
-    let attaching = tokio::spawn(redlock.attach(detached.as_str()).timeout(Duration::ZERO).into_future());
+    // So long that it does not give the key back before the test has seen its token.
+    let attached = redlock.attach(detached.as_str()).node_timeout(Duration::from_secs(5));
+    let attaching = tokio::spawn(attached.timeout(Duration::ZERO).into_future());
     eventually("it has another token", || text(&servers[0]) != before);
     proxy.refuse(true);
     proxy.reset();
