@@ -128,7 +128,7 @@ fn a_call_that_waits_for_a_bar_says_so() {
 #[test]
 fn a_call_behind_one_that_has_heard_nothing_does_not_say_that_others_hold_the_lock() {
     let server = Server::start();
-    let redlock = Redlock::builder().nodes(server.url()).node_timeout(Duration::from_secs(2)).build().unwrap();
+    let redlock = Redlock::builder().nodes(server.url()).node_timeout(Duration::from_secs(5)).build().unwrap();
     runtime().block_on(async {
         let guard = redlock.lock(NAME).await.unwrap();
         server.command(&["SET", "redlock:waiters:{foo}", "99"]);
