@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use harness::{Proxy, Server, eventually, ran, this_test};
+use harness::{Proxy, SLACK, Server, eventually, ran, this_test};
 use redlock::bindings::Stop;
 use redlock::bindings::completion_queue::{Completion, Queue};
 use redlock::bindings::lock_object::LockObject;
@@ -97,7 +97,7 @@ fn a_cancelled_wait_asks_no_more() {
 #[test]
 fn what_a_drain_takes_too_late_is_waited_for_again() {
     let server = Server::start();
-    let ttl = Duration::from_millis(600);
+    let ttl = 2 * SLACK;
     let redlock = Redlock::builder().nodes(server.url()).ttl(ttl).build().unwrap();
     let (queue, woken) = queue();
     let expires = || {
