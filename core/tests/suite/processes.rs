@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// How soon a process that is asked to end has released what it holds.
 const END: Duration = Duration::from_secs(1);
 /// The longest time that a shutdown waits for the servers.
-const SHUTDOWN: Duration = Duration::from_millis(500);
+pub(super) const SHUTDOWN: Duration = Duration::from_millis(500);
 
 fn current_thread() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
