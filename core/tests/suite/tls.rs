@@ -205,7 +205,7 @@ async fn a_server_far_away_has_time_for_tries_and_waiters() {
     let proxy = Proxy::to(&server);
     proxy.delay(Duration::from_millis(200));
     // More than a round trip, and less than those of a connect.
-    let builder = Redlock::builder().nodes(proxy.url()).node_timeout(Duration::from_secs(1));
+    let builder = Redlock::builder().nodes(proxy.url()).connect_timeout(LIMIT).node_timeout(Duration::from_secs(1));
     let redlock = builder.tls_ca(server.authority().ca()).build().unwrap();
     let holder = redlock.lock("foo").try_acquire().await.unwrap().unwrap();
     let waiter = tokio::spawn(redlock.lock("foo").timeout(LIMIT).into_future());
