@@ -909,7 +909,7 @@ mod tests {
         let first = connections.current(0).unwrap();
         connections.slots[0].heard.set(Moment::default());
         server.freeze();
-        let node_timeout = Duration::from_secs(1);
+        let node_timeout = Duration::from_secs(4);
         let mut round = Round::untraced(&connections, node_timeout, Moment::NEVER);
         let (keys, token) = (Keys::of(&Name::parse(*b"foo").unwrap()), Token::fresh(&Random::System));
         let action = Action::Release { asks: false, granted: None };
