@@ -105,7 +105,7 @@ async def test_tasks_that_wait_end_when_their_client_is_closed(server: Server, n
 async def test_a_loss_cancels_the_body(aclient: aio.Redlock, server: Server, name: str) -> None:
     task = asyncio.current_task()
     assert task is not None
-    lock = aclient.lock(name, ttl=1)
+    lock = aclient.lock(name)
     with pytest.raises(redlock.LockLost) as raised:
         async with lock:
             server.command("DEL", name)

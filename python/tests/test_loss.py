@@ -19,7 +19,7 @@ from redlock.testing import lose
 
 def test_callbacks_are_called_in_order_on_a_thread_of_ours(client: redlock.Redlock, name: str, server: Server) -> None:
     heard: list[tuple[int, str, str]] = []
-    lock = client.lock(name, ttl=1)
+    lock = client.lock(name)
     for number in range(3):
 
         def callback(error: redlock.LockLost, number: int = number) -> None:
