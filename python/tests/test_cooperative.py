@@ -58,7 +58,7 @@ def tick():
 
 spawn(tick)
 print(other.acquire(timeout=20), len(ticks) > 5)
-lock = client.lock(name + "-short", ttl=1, auto_renew=False)
+lock = client.lock(name + "-short", ttl=2, auto_renew=False)
 lock.acquire()
 ticks.clear()
 print(lock.wait_lost(timeout=20).reason, len(ticks) > 5)
@@ -69,12 +69,12 @@ over.append(1)
     "every call": (
         """
 import datetime
-lock = client.lock(name, timeout=1)
+lock = client.lock(name, timeout=20)
 assert type(lock).__mro__[1] is redlock.Lock
 with lock:
     lock.check()
-    lock.extend(8)
-    assert 7 < lock.remaining <= 8
+    lock.extend(60)
+    assert 50 < lock.remaining <= 60
     assert client.lock(name).locked()
     assert client.inspect(name).state == "held"
     assert name in [view.name for view in client.list_locks()]
@@ -88,7 +88,7 @@ with lock:
 assert not lock.locked()
 assert client.inspect(name).state == "free"
 assert client.break_lock(name) is None
-assert lock.acquire(timeout=datetime.timedelta(seconds=1))
+assert lock.acquire(timeout=datetime.timedelta(seconds=20))
 lock.release()
 lock.release()
 try:
@@ -198,7 +198,7 @@ lock.release()
 until(lambda: client.inspect(name).state == "free")
 sleep(0.1)
 print(client.inspect(name).state, waiting.held)
-print(waiting.acquire(timeout=1))
+print(waiting.acquire(timeout=20))
 waiting.release()
 """,
         "over\nfree False\nTrue\n",
