@@ -376,7 +376,7 @@ async def test_a_lock_that_came_too_late_is_acquired_again(
         return taken[-1]
 
     monkeypatch.setattr(_calls.Queue, "take_call", slow_once, raising=False)
-    lock = aclient.lock(name, ttl=0.5)
+    lock = aclient.lock(name, ttl=2)
     for enter in (lock.__aenter__, lock.acquire):
         taken.clear()
         await enter()
