@@ -252,7 +252,7 @@ def test_instruments_observe_what_stats_returns(
 ) -> None:
     with client.lock(name):
         pass
-    with client.lock(name, ttl=0.3):
+    with client.lock(name, ttl=3):
         until(lambda: redlock.stats()["redlock_renewal_margin_ratio"].points)
         collected = observed(reader)
     assert set(collected) == NAMES_OF_INSTRUMENTS
