@@ -43,8 +43,8 @@ def test_a_client_is_an_object_like_any_other(client: redlock.Redlock, aclient: 
             assert thing.lock("foo") is lock.return_value
 
 
-TTL = 1
-STAYS: redlock.Options = {"ttl": TTL, "max_hold": 2.5}
+TTL = 2
+STAYS: redlock.Options = {"ttl": TTL, "max_hold": 4.5}
 """A program without a reference cannot release the lock, so `max_hold` ends it here: after more than two renewals."""
 
 
