@@ -16,11 +16,11 @@ import redlock
 WAITERS = [
     "with client.lock(name): pass",
     "client.lock(name).acquire(timeout=60)",
-    "redlock.Redlock(hung, node_timeout=4).lock('foo').acquire(timeout=60)",
-    "redlock.Redlock(hung, node_timeout=4).inspect('foo')",
-    "redlock.Redlock(hung, node_timeout=4).inspect_semaphore('foo', 2)",
+    "redlock.Redlock(hung, connect_timeout=20).lock('foo').acquire(timeout=60)",
+    "redlock.Redlock(hung, connect_timeout=20).inspect('foo')",
+    "redlock.Redlock(hung, connect_timeout=20).inspect_semaphore('foo', 2)",
     "client.lock_all([name + '-free', name]).acquire()",
-    "redlock.Redlock(hung, node_timeout=4).semaphore('foo', 2).acquire(timeout=60)",
+    "redlock.Redlock(hung, connect_timeout=20).semaphore('foo', 2).acquire(timeout=60)",
     "client.election(name).run(print)",
     "with client.lock(name + '-own') as own: own.wait_lost()",
 ]
