@@ -36,7 +36,7 @@ test("a worker that ends after a lock was taken, and before its caller continues
     const { Redlock } = require("redlock-rs");
     const { parentPort, workerData } = require("node:worker_threads");
     const redlock = new Redlock(workerData.url, { ttl: 600_000 });
-    const first = redlock.lock("first", { ttl: 300, autoRenew: false });
+    const first = redlock.lock("first", { ttl: 2_000, autoRenew: false });
     const lock = redlock.lock("between");
     first.acquire().then(() => {
       // It runs in the turn in which the lock is taken.
@@ -47,6 +47,7 @@ test("a worker that ends after a lock was taken, and before its caller continues
       lock.acquire().then(() => parentPort.postMessage("continued"));
       // Until the server has granted it.
       Atomics.wait(workerData.granted, 0, 0);
+      Atomics.wait(workerData.granted, 0, 1, first.remaining);
       while (first.held);
       // Both are in one batch.
       for (const end = performance.now() + 50; performance.now() < end; );
