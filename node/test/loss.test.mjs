@@ -11,7 +11,7 @@ function outlast(lock) {
 }
 
 const server = await serve();
-const redlock = new Redlock(server.url, { ttl: 1_000 });
+const redlock = new Redlock(server.url, { ttl: 3_000 });
 
 test("a loss aborts the signal with the error", async () => {
   const lock = await redlock.lock(fresh()).acquire();
@@ -36,7 +36,7 @@ test("a loss aborts the signal with the error", async () => {
 });
 
 test("a signal asked for after the loss is aborted already", async () => {
-  const lock = await redlock.lock(fresh(), { maxHold: 1_000 }).acquire();
+  const lock = await redlock.lock(fresh(), { maxHold: 3_000 }).acquire();
   await until(() => !lock.held);
   const { signal } = lock;
   assert.equal(signal.aborted, true);
