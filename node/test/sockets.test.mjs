@@ -43,14 +43,14 @@ test("a call that is answered while the loop is busy has its lock", async (t) =>
   t.after(() => unsubscribe("redlock:node", listener));
   const redlock = new Redlock(
     servers.map(({ url }) => url),
-    { nodeTimeout: 1_000 },
+    { nodeTimeout: 2_000 },
   );
   await use(redlock);
   const lock = redlock.lock(fresh());
   for (let turn = 0; turn < 2; turn += 1) {
     await use(redlock, 50);
     const acquired = lock.acquire({ timeout: 0 });
-    block(1_500);
+    block(3_000);
     await acquired;
     await lock.release();
   }
