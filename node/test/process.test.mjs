@@ -233,6 +233,10 @@ const END_MS = 1_000;
 async function terminated(servers, handler) {
   const [name, contended] = [fresh(), fresh()];
   const holder = await new Redlock(servers.map(({ url }) => url)).lock(contended).acquire();
+  const left = async (key) =>
+    (await Promise.all(servers.map((server) => server.ask("PTTL", key)))).filter((ttl) => ttl >= 0);
+  // A node without it would give it to the program, which may be killed before it gives it back.
+  await until(async () => (await left(contended)).length === servers.length);
   const waiting = `
     const ending = new AbortController();
     await lock.acquire();
@@ -246,8 +250,6 @@ async function terminated(servers, handler) {
   program.child.kill("SIGTERM");
   const ended = await program.ended;
   assert.ok(performance.now() - asked < END_MS + SLACK_MS, `ended after ${performance.now() - asked} ms`);
-  const left = async (key) =>
-    (await Promise.all(servers.map((server) => server.ask("PTTL", key)))).filter((ttl) => ttl >= 0);
   const kept = await left(name);
   holder.check();
   await holder.release();
