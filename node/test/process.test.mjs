@@ -63,7 +63,7 @@ test("servers that go down under held locks and pending calls are no unhandled r
     servers,
     fresh(),
     `
-      const short = { ttl: 1_000 };
+      const short = { ttl: 3_000 };
       // Lost with nobody listening; in a body that fails first; in one that is told.
       await redlock.lock("unheard", short).acquire();
       const { signal } = await redlock.lock("held", short).acquire();
@@ -82,7 +82,7 @@ test("servers that go down under held locks and pending calls are no unhandled r
       const outcomes = [failing, heard].map((work) => work.catch((error) => error));
       // Waiting, aborted while the servers are down, and given up.
       const controller = new AbortController();
-      const waits = [redlock.lock("held").acquire({ signal: controller.signal }), redlock.lock("held").acquire({ timeout: 1_500 })];
+      const waits = [redlock.lock("held").acquire({ signal: controller.signal }), redlock.lock("held").acquire({ timeout: 3_000 })];
       for (const wait of waits) outcomes.push(wait.catch((error) => error));
       await Promise.all(begun);
       console.log("held");
@@ -105,7 +105,7 @@ test("a held lock that is collected as garbage stays held, with a warning, until
     name,
     `
       const other = new Redlock(${JSON.stringify(server.url)}, { ttl: 600_000 });
-      await redlock.lock(${JSON.stringify(name)}, { ttl: 1_000 }).acquire();
+      await redlock.lock(${JSON.stringify(name)}, { ttl: 3_000 }).acquire();
       const { signal } = await redlock.lock("kept").acquire();
       // This is in a function, because a module's own frame keeps its values alive.
       await (async () => {
@@ -155,9 +155,9 @@ test("a body that only waits for its signal keeps its lock", async () => {
         await new Promise((runs) => {
           const body = (signal) => new Promise((settle) => runs(signal.addEventListener("abort", settle)));
           const bodies = [
-            redlock.lock(first, { ttl: 1_000 }).using(body),
-            redlock.locked(second, { ttl: 1_000, passLock: true }, ({ signal }) => body(signal))(),
-            redlock.election(third, { ttl: 1_000 }).run(body),
+            redlock.lock(first, { ttl: 3_000 }).using(body),
+            redlock.locked(second, { ttl: 3_000, passLock: true }, ({ signal }) => body(signal))(),
+            redlock.election(third, { ttl: 3_000 }).run(body),
           ];
           for (const running of bodies) running.catch(({ code }) => console.log(code));
         });
