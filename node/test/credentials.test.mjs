@@ -221,7 +221,7 @@ test("nothing of it is ever an unhandled rejection, and one warning says that it
       ];
       const client = new Redlock(${JSON.stringify(server.url)}, { credentials: kinds.at(-1) });
       const clients = kinds.map((credentials) => new Redlock(${JSON.stringify(server.url)}, { credentials }));
-      const outcomes = clients.map((client) => client.lock("foo").acquire({ timeout: 100 }));
+      const outcomes = clients.map((client) => client.lock("foo").acquire({ timeout: 1_500 }));
       for (const { reason } of await Promise.allSettled(outcomes)) console.log(reason.code);
       // Nobody waits any more.
       await new Promise((resolve) => setTimeout(resolve, 20));
