@@ -17,8 +17,8 @@
 //! a broken connection or a refusal, the payer rests. Then it sends one release, and twice as many after each answer.
 //!
 //! A release queued right behind its create, on the same connection, is first awaited for `node_timeout` by its own
-//! task. Then it is pending as all others, and still awaited for a while: its answer alone is final while the create
-//! may be on its way.
+//! task, or for [`LISTENED_AT_END`] once the process ends. Then it is pending as all others, and still awaited for a
+//! while: its answer alone is final while the create may be on its way.
 //!
 //! What may interrupt a payer:
 //!
@@ -80,6 +80,10 @@ const WINDOW_AT_END: usize = 4_096;
 /// Number of tries, over a few seconds, while the release behind its create is awaited. Its connection is kept that
 /// long.
 const LISTENED_TRIES: u32 = 6;
+
+/// How long a release behind its create is awaited in an ending process: longer than servers take, and shorter than a
+/// shutdown. Nobody reads its answer, and it may not even be written, if the connection is that of the thread which shuts down.
+const LISTENED_AT_END: Duration = Duration::from_millis(100);
 
 /// The node set of pending releases. Lives as long as any of them.
 pub(crate) trait Creditors: fmt::Debug + Send + Sync {
@@ -275,13 +279,18 @@ impl PendingRelease {
 /// Waits for answers to releases queued behind creates. Those that fail, or are not answered in time, enter the ledger.
 async fn listen(account: Arc<Account>, mut pending: Vec<PendingRelease>) {
     let connections = account.set.connections(&Handle::current());
-    let mut timer = pin!(connections.clock.sleep(account.node_timeout));
+    let clock = &connections.clock;
+    let ending = pin!(async {
+        account.environment.shutdown.wait_started().await;
+        clock.sleep(LISTENED_AT_END).await;
+    });
+    let mut timer = pin!(clock.timeout(account.node_timeout, ending));
     poll_fn(|cx| {
         pending.retain_mut(|pending| !pending.is_done(&connections, cx));
         let (open, failed): (Vec<_>, Vec<_>) = pending.drain(..).partition(|pending| pending.behind.is_some());
         pending = open;
         failed.into_iter().for_each(PendingRelease::enqueue);
-        if pending.is_empty() { Poll::Ready(()) } else { timer.as_mut().poll(cx) }
+        if pending.is_empty() { Poll::Ready(()) } else { timer.as_mut().poll(cx).map(drop) }
     })
     .await;
     // From here on the payer polls them now and then, and no task waits for them.
