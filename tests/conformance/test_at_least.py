@@ -228,9 +228,10 @@ def test_a_crash_keeps_it_for_the_longer_of_both(
     drivers: Drivers, nodes: Cluster, face: str, make: Make, least_ms: int, name: str
 ) -> None:
     kept_ms = max(TTL_MS, least_ms)
-    lock = make(drivers.start(face).client(nodes.urls), name, ttl_ms=TTL_MS, at_least_ms=least_ms, auto_renew=False)
+    client, others = (drivers.start(each).client(nodes.urls) for each in (face, "rust"))
+    lock = make(client, name, ttl_ms=TTL_MS, at_least_ms=least_ms, auto_renew=False)
     won = lock.acquire()
-    waiting = wait(nodes, make(drivers.start("rust").client(nodes.urls), name))
+    waiting = wait(nodes, make(others, name))
     lock.driver.kill()
     freed_ns = waiting.result()["return_ns"]
     assert won["invoke_ns"] + kept_ms * 1e6 <= freed_ns <= won["return_ns"] + (kept_ms + SLACK_MS) * 1e6
