@@ -22,8 +22,6 @@ LONG_TTL_MS = 60_000
 TTL_MS = 2000
 AT_LEAST_MS = 2500
 """Longer than a slow machine takes to see that it is kept."""
-RENEWED_TTL_MS = 1_000
-"""A ttl that is over several times in a test case."""
 LONG_MS = 30_000
 """A least time longer than what test cases wait for."""
 IMPATIENT_MS = 300
@@ -91,12 +89,12 @@ def test_nobody_else_gets_it_until_then(
 def test_it_may_be_longer_than_the_ttl(drivers: Drivers, nodes: Cluster, face: str, make: Make, name: str) -> None:
     """It is kept until then, also after renewals and an extension, and by nodes that got it back."""
     key = key_of(make, name)
-    client, others = (drivers.start(each).client(nodes.urls, ttl_ms=RENEWED_TTL_MS) for each in (face, "rust"))
+    client, others = (drivers.start(each).client(nodes.urls, ttl_ms=TTL_MS) for each in (face, "rust"))
     connect_to_all(client, nodes, name)
     lock = make(client, name, at_least_ms=2 * AT_LEAST_MS)
     won = lock.acquire()
     until(lambda: all(server.has(key) for server in nodes), "every node has it")
-    lock.extend(ttl_ms=RENEWED_TTL_MS)
+    lock.extend(ttl_ms=TTL_MS)
     if len(nodes) > 1:
         nodes[0].command("DEL", key)
         until(lambda: nodes[0].has(key), "it has the lock again")
