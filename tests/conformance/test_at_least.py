@@ -193,7 +193,7 @@ def test_an_extension_that_comes_late_changes_nothing(
 def test_a_lost_lock_is_not_kept(drivers: Drivers, five_nodes: Cluster, face: str, make: Make, name: str) -> None:
     """Its keys are gone from a quorum, and are released on the others at once."""
     key = key_of(make, name)
-    client = drivers.start(face).client(five_nodes.urls, ttl_ms=LONG_TTL_MS)
+    client = drivers.start(face).client(five_nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=5 * SLACK_MS)
     connect_to_all(client, five_nodes, name)
     lock = make(client, name, auto_renew=False, at_least_ms=LONG_MS)
     lock.acquire()

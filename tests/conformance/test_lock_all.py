@@ -191,7 +191,7 @@ def test_its_fence_is_larger_than_each_former_one(
 def test_one_name_that_is_deleted_loses_all(drivers: Drivers, nodes: Cluster, face: str, gone: int, name: str) -> None:
     """On a quorum it is lost. What is left of the others is released, and nothing that is gone comes back."""
     names = several(name)
-    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
+    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
     connect_to_all(client, nodes, name)
     lock = client.lock_all(names, auto_renew=False)
     lock.acquire()

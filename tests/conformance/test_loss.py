@@ -192,7 +192,7 @@ def test_fences_increase_though_a_minority_forgets(drivers: Drivers, own_nodes: 
 @every_face
 def test_extension_brings_no_deleted_key_back(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     """Another client may have had the lock in between."""
-    lock = drivers.start(face).client(nodes.urls).lock(name, auto_renew=False)
+    lock = drivers.start(face).client(nodes.urls, node_timeout_ms=5 * SLACK_MS).lock(name, auto_renew=False)
     lock.acquire()
     # At least a quorum has it. A node without a connection when the others had answered is not asked any more.
     deleted = [server for server in nodes if server.command("DEL", name)]

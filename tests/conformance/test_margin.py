@@ -156,7 +156,8 @@ def test_a_lock_whose_nodes_do_not_answer(drivers: Drivers, own_nodes: Cluster, 
 @every_face
 def test_keys_that_are_gone_need_no_margin(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     """Others can have the lock already, so what is left of it is released at once."""
-    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, margin_ms=LONG_TTL_MS // 2)
+    options = {"ttl_ms": LONG_TTL_MS, "margin_ms": LONG_TTL_MS // 2, "node_timeout_ms": 5 * SLACK_MS}
+    client = drivers.start(face).client(nodes.urls, **options)
     connect_to_all(client, nodes, name)
     lock = client.lock(name, auto_renew=False)
     lock.acquire()
