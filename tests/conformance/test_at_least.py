@@ -172,7 +172,7 @@ def test_an_extension_that_comes_late_changes_nothing(
         with pytest.raises(LockError) as late:
             lock.extend()
         assert late.value.code == "unavailable"
-        assert sum(link.requests_waiting for link in held), "the extension is on its way"
+        until(lambda: sum(link.requests_waiting for link in held), "the extension is on its way")
         for link in held:
             # Otherwise the release would follow the extension, and undo what it does.
             link.reset()
