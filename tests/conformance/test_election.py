@@ -293,7 +293,7 @@ def test_the_options_of_an_election(drivers: Drivers, node: Cluster, face: str, 
     """They are in force on the node, and what a lock has besides is that of a candidate, whatever the client has."""
     of_locks = {"timeout_ms": 0, "auto_renew": False, "at_least_ms": LONG_TTL_MS}
     client = drivers.start(face).client(node.urls, ttl_ms=SHORT_TTL_MS // 2, max_hold_ms=SHORT_TTL_MS // 2, **of_locks)
-    election = client.election(name, ttl_ms=SHORT_TTL_MS, fence_ttl_ms=2 * LONG_TTL_MS, label="host 7")
+    election = client.election(name, ttl_ms=TTL_MS, fence_ttl_ms=2 * LONG_TTL_MS, label="host 7")
     lock = client.lock(name, ttl_ms=LONG_TTL_MS, max_hold_ms=LONG_TTL_MS, at_least_ms=0)
     lock.acquire()
     asked = Asked(node)
@@ -303,9 +303,10 @@ def test_the_options_of_an_election(drivers: Drivers, node: Cluster, face: str, 
     until(lambda: election.leads or not run.pending, "it leads")
     assert run.pending, "it has not waited"
     number = term(election)
-    assert 0 < node[0].left_ms(name) <= SHORT_TTL_MS
-    node[0].command("PEXPIRE", name, SHORT_TTL_MS // 2)
-    until(lambda: node[0].left_ms(name) > SHORT_TTL_MS // 2, "it is renewed")
+    assert 0 < node[0].left_ms(name) <= TTL_MS
+    # The next renewal comes after a third of the ttl.
+    node[0].command("PEXPIRE", name, 2 * TTL_MS // 3)
+    until(lambda: node[0].left_ms(name) > 2 * TTL_MS // 3, "it is renewed")
     assert election.leader() == {"label": "host 7", "term": number}
     election.end_term()
     run.result()
