@@ -221,7 +221,9 @@ def test_a_term_that_is_stopped(drivers: Drivers, nodes: Cluster, face: str, nam
     leader, candidate = client.election(name), others.election(name)
     run = leader.start_run()
     leader_of([leader])
+    asked = Asked(nodes)
     candidate.start_run()
+    asked.wait()
     with within(0):
         leader.stop()
         assert run.result()["result"] is None
