@@ -19,7 +19,7 @@ from support.servers import Cluster
 PAIRS = [(face, face) for face in FACES] + list(zip(FACES, [*list(FACES)[1:], *list(FACES)[:1]], strict=True))
 """Each face to itself and to another one, so that each detaches and attaches for another language."""
 LONG_TTL_MS = 60_000
-SHORT_TTL_MS = 1000
+SHORT_TTL_MS = 2000
 HALF_TTL_MS = 30_000
 WEEK_MS = 7 * 24 * 3_600_000
 """The longest `at_least`, longer than any ttl."""
@@ -217,14 +217,14 @@ def test_wrong_texts_are_refused(drivers: Drivers, node: Cluster, face: str, nam
 def test_an_attached_lock_goes_by_its_text(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     """Whatever the client that attaches it gives to its own locks."""
     driver = drivers.start(face)
-    lock = driver.client(node.urls, ttl_ms=2 * SHORT_TTL_MS).lock(name)
+    lock = driver.client(node.urls, ttl_ms=3 * SHORT_TTL_MS).lock(name)
     times = {"ttl_ms": SHORT_TTL_MS, "max_hold_ms": SHORT_TTL_MS, "fence_ttl_ms": 2 * SHORT_TTL_MS}
     other = driver.client(node.urls, **times, auto_renew=False)
     lock.acquire()
     attached = other.attach(lock.detach(), lock)
-    node[0].command("PEXPIRE", name, SHORT_TTL_MS)
-    until(lambda: node[0].left_ms(name) > SHORT_TTL_MS, "it is renewed")
-    patient = driver.client(node.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=2 * SHORT_TTL_MS)
+    node[0].command("PEXPIRE", name, 2 * SHORT_TTL_MS)
+    until(lambda: node[0].left_ms(name) > 2 * SHORT_TTL_MS, "it is renewed")
+    patient = driver.client(node.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=3 * SHORT_TTL_MS)
     again = patient.attach(attached.detach(), attached)
     again.release()
 
