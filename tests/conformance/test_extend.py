@@ -15,11 +15,11 @@ from support.clock import until
 from support.proxy import HOLD, Network
 from support.servers import Cluster
 
-TTL_MS = 1000
+TTL_MS = 2000
 SHORT_TTL_MS = 500
 LONG_TTL_MS = 60_000
 FENCE_TTL_MS = 600_000
-MAX_HOLD_MS = 1500
+MAX_HOLD_MS = 3000
 ROUNDS = 20
 HOUR_US = 3_600_000_000
 PATIENT_MS = 5 * SLACK_MS
