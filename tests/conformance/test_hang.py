@@ -71,7 +71,7 @@ def test_pause_that_ends_in_time_is_no_loss(
 ) -> None:
     """Renewals stall for a while and then continue until the release. No key comes back after it."""
     (server,) = nodes = start_nodes(1)
-    ttl_ms = 2 * TTL_MS
+    ttl_ms = 4 * TTL_MS
     lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=ttl_ms)
     won = lock.acquire()
     end_ns = won["read_ns"] + won["remaining_ms"] * 1e6
