@@ -362,7 +362,7 @@ def test_servers_that_are_replaced_by_empty_ones(
     drivers: Drivers, own_nodes: Cluster, face: str, n: int, name: str
 ) -> None:
     """The new servers do not know the holder, so they have no vote for one ttl."""
-    ttl_ms = 1000
+    ttl_ms = 2 * SLACK_MS
     quorum = n // 2 + 1
     first = list(own_nodes)[:n]
     with Network(first) as network:
