@@ -126,7 +126,7 @@ def test_a_single_try_after_a_cancelled_acquire(
 ) -> None:
     """It comes behind the release of what was cancelled, so it gets a lock that nobody else wants."""
     with Proxy(node[0]) as proxy:
-        client = drivers.start(face).client([proxy.url], ttl_ms=TTL_MS)
+        client = drivers.start(face).client([proxy.url], ttl_ms=TTL_MS, node_timeout_ms=5 * SLACK_MS)
         lock, other = client.lock(name), client.lock(name)
         lock.acquire()
         lock.release()
