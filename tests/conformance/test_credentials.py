@@ -132,7 +132,9 @@ def test_a_login_that_ends(
     for user in ("first", "second"):
         add_user(server, user)
     login.set(username="first", password=SECRET, ms=1_000)
-    lock = drivers.start(face).client([server.url], credentials=str(login.path)).lock(name)
+    # Another connection is made for one on which a node is silent for so long.
+    options = {"credentials": str(login.path), "node_timeout_ms": 5 * SLACK_MS}
+    lock = drivers.start(face).client([server.url], **options).lock(name)
     lock.acquire()
     before = [number for number, user in users(server).items() if user == "first"]
     assert before
