@@ -103,7 +103,7 @@ def test_a_waiter_holds_none_and_is_woken_by_the_last(
 ) -> None:
     """Until the last name is free, others can use the names that are."""
     names = several(name)
-    others = drivers.start("rust").client(nodes.urls, ttl_ms=LONG_TTL_MS)
+    others = drivers.start("rust").client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
     holders = [others.lock(each) for each in names]
     for holder in holders:
         holder.acquire()
