@@ -65,7 +65,7 @@ def test_command_that_is_taken_away(
     drivers: Drivers, node: Cluster, face: str, way: Callable[[str], Rule], commands: Sequence[str], name: str
 ) -> None:
     with Proxy(node[0], rules=[way(command) for command in commands]) as proxy:
-        client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS)
+        client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS, node_timeout_ms=LIMIT_MS)
         use(client, node, name)
         # The second time the server has the scripts.
         use(client, node, name)
@@ -76,8 +76,9 @@ def test_command_that_is_taken_away(
 
 @every_language
 def test_commands_that_take_long(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    patient = {"node_timeout_ms": LIMIT_MS, "connect_timeout_ms": LIMIT_MS}
     with Proxy(node[0], rules=[Rule(command, delay_s=0.1) for command in OPTIONAL]) as proxy:
-        client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS)
+        client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS, **patient)
         use(client, node, name)
         assert set(proxy.met) == sent(node)
 
