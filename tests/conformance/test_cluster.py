@@ -22,6 +22,7 @@ from support.resp import ReplyError
 from support.rights import in_cluster
 from support.servers import Cluster, Server, User
 from support.shards import Shards
+from support.topology import cluster
 
 TTL_MS = 6000
 """Long enough to outlive a failover here, so that held locks stay held."""
@@ -39,8 +40,7 @@ BEGINS_MOST, SENT_ON_MOST = 1 + 5, 1 + 5
 def started(user: User | None) -> Iterator[Callable[[Path], Shards]]:
     """Clusters that test cases share, by their program."""
     with ExitStack() as stack:
-        rights = user and in_cluster(user)
-        yield cache(lambda program: stack.enter_context(Shards(3, replicas=True, program=program, user=rights)))
+        yield cache(lambda program: stack.enter_context(cluster(replicas=1, program=program, user=user)))
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def own_shards(start_shards: Callable[..., Shards]) -> Shards:
 
 @pytest.fixture
 def two(start_shards: Callable[..., Shards]) -> Shards:
-    """Two primaries without replicas, of this test case alone."""
-    return start_shards(2)
+    """Two primaries without replicas, of this test case alone. Each needs the other to serve."""
+    return start_shards(2).without_deaths()
 
 
 @pytest.fixture(params=["ip", "unknown-endpoint"])

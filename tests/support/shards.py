@@ -95,6 +95,12 @@ class Shards(Group):
             self._join(replicas)
             self.stack = self.stack.pop_all()
 
+    def without_deaths(self) -> Self:
+        """Has no server be taken for dead, however long it is silent. From the start on, it would slow the joining."""
+        for server in self.servers:
+            server.configure(cluster_node_timeout=60_000)
+        return self
+
     def settled(self) -> None:
         """Waits until all servers that answer find the cluster well, agree on it, and have their primary's data."""
         until(self._is_settled, "the cluster is well")

@@ -12,12 +12,11 @@ from support.shards import Shards
 
 
 def cluster(*, user: User | None, **setup: Any) -> Shards:
-    """Three shards of one server each; takes the options of `Shards`."""
-    shards = Shards(3, user=user and in_cluster(user), **setup)
-    # Nobody can take the place of a server that a test case freezes, so none should be taken for dead.
-    for server in shards:
-        server.configure(cluster_node_timeout=60_000)
-    return shards
+    """Three shards, by default of one server each; takes the options of `Shards`.
+
+    Nobody takes the place of a server that a test case freezes, or that a busy machine delays.
+    """
+    return Shards(3, user=user and in_cluster(user), **setup).without_deaths()
 
 
 def sentinel(**setup: Any) -> Sentinels:
