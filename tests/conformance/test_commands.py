@@ -167,7 +167,7 @@ def test_wrong_reply_to_info(drivers: Drivers, node: Cluster, face: str, reply: 
 def test_wrong_reply_to_a_script(drivers: Drivers, node: Cluster, face: str, reply: bytes, name: str) -> None:
     """The server has granted the lock, but the client does not count that. It releases the grant."""
     with Proxy(node[0], rules=[Rule("EVALSHA", lie=lambda _: reply)]) as proxy:
-        client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS)
+        client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS, node_timeout_ms=LIMIT_MS)
         first, lock = client.lock(name), client.lock(name)
         # The text of the script comes first, by EVAL.
         fence = first.acquire()["fence"]
