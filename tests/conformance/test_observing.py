@@ -204,7 +204,7 @@ def test_the_first_names_are_counted_apart(drivers: Drivers, node: Cluster, face
 def test_a_loss_is_logged_and_counted(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     driver = drivers.fresh(face)
     driver.call("count_by_name", most=MANY)
-    lock = driver.client(node.urls).lock(name, ttl_ms=SHORT_TTL_MS)
+    lock = driver.client(node.urls).lock(name, ttl_ms=RENEWED_TTL_MS)
     lock.acquire()
     for server in node:
         server.command("DEL", name)
@@ -223,7 +223,7 @@ def test_a_process_that_waits_for_itself_is_told(
     drivers: Drivers, node: Cluster, shape: str, face: str, name: str
 ) -> None:
     driver = drivers.fresh(face)
-    client = driver.client(node.urls, ttl_ms=SHORT_TTL_MS, label="the holder")
+    client = driver.client(node.urls, ttl_ms=RENEWED_TTL_MS, label="the holder")
     waiter = driver.client(node.urls, ttl_ms=SHORT_TTL_MS, label="the waiter")
     if shape == "semaphore":
         held, same = [client.semaphore(name, 2) for _ in range(2)], waiter.semaphore(name, 2)
@@ -238,7 +238,7 @@ def test_a_process_that_waits_for_itself_is_told(
     assert event["fields"]["label"] == "the holder"
     assert event["fields"]["name"] == same.name.decode()
     # Once for each call, although it goes on waiting.
-    held[0].extend(ttl_ms=SHORT_TTL_MS)
+    held[0].extend(ttl_ms=RENEWED_TTL_MS)
     time.sleep(1.5 * SHORT_TTL_MS / 1000)
     assert not [event for event in driver.events() if event["code"] == "waits_for_own_process"]
     for lock in held:
