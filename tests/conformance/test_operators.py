@@ -10,7 +10,7 @@ import pytest
 from conformance.conftest import Drivers, every_face
 from conformance.driver import LockError
 from conformance.history import History
-from conformance.story import connect_to_all
+from conformance.story import connect_to_all, slot_key
 from conformance.test_pairs import PAIRS
 from support.clock import until
 from support.rights import fewest, for_any_name
@@ -146,7 +146,8 @@ def test_a_broken_lock_goes_to_a_waiter(
 @every_face
 def test_a_slot_is_broken(drivers: Drivers, history: History, nodes: Cluster, face: str, name: str) -> None:
     history.rule("--no-exclusion")
-    client = drivers.start(face).client(nodes.urls)
+    client = drivers.start(face).client(nodes.urls, auto_renew=False)
+    connect_to_all(client, nodes, name)
     slots = [client.semaphore(name, 2) for _ in range(2)]
     for each in slots:
         each.acquire()
@@ -157,6 +158,8 @@ def test_a_slot_is_broken(drivers: Drivers, history: History, nodes: Cluster, fa
     third = client.semaphore(name, 2)
     third.acquire()
     assert third.slot == broken["slot"]
+    key = slot_key(name, broken["slot"])
+    until(lambda: all(server.has(key) for server in nodes), "every node has granted it to the other")
     with pytest.raises(LockError) as lost:
         slots[0].extend()
     assert (lost.value.code, lost.value.reason) == ("lost", "taken")
