@@ -209,6 +209,7 @@ def test_release_is_not_repeated(drivers: Drivers, node: Cluster, face: str, nam
         with pytest.raises(LockError) as unanswered:
             released.release()
         assert unanswered.value.code == "unavailable"
+        until(lambda: not server.has(name), "the release has arrived")
         # Older code does not delete the key by itself when its time has ended.
         assert Older(server, name).try_acquire()
         end = ends(server, name)
