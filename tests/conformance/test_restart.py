@@ -14,7 +14,8 @@ from conformance.story import connect_to_all, one_try_ms, reached, within
 from support.clock import until
 from support.servers import Cluster, Server
 
-TTL_MS = 1000
+TTL_MS = 3000
+"""A ttl of locks that stay held on a slow machine, and a quarantine that a test case waits for."""
 LONG_TTL_MS = 60_000
 LIMIT_MS = 10_000
 SHORT_MS = 200
