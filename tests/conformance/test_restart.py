@@ -105,6 +105,7 @@ def test_restart_delay_may_be_switched_off(
         server.wipe()
     connect_again(client, name)
     assert client.lock(name).acquire(timeout_ms=LIMIT_MS)["fence"] > fence
+    until(lambda: all(server.has(name) for server in nodes), "every node has granted it")
     with pytest.raises(LockError) as lost:
         holder.extend()
     assert (lost.value.code, lost.value.reason) == ("lost", "taken")
