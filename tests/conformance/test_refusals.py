@@ -257,7 +257,9 @@ def test_lock_key_of_another_type_is_held(
 ) -> None:
     """Whatever the key is, the library must not remove it, whether it was there before or has replaced our lock."""
     nodes = start_nodes(3)
-    lock = drivers.start(face).client(nodes.urls).lock(name, auto_renew=False)
+    client = drivers.start(face).client(nodes.urls)
+    connect_to_all(client, nodes, name)
+    lock = client.lock(name, auto_renew=False)
     for server in nodes:
         server.command("RPUSH", name, "x")
     assert not lock.try_acquire()
