@@ -14,9 +14,6 @@ from conformance.driver import Driver, LockError
 from support.servers import Server
 from support.tls import CA, CLIENT, CLIENT_KEY, SELF_SIGNED, options, program_with_tls
 
-SHORT_MS = 300
-"""A `connect_timeout` that a test case waits for."""
-
 
 def started(**tls: Any) -> Iterator[str]:
     """The address of a server with TLS, with these options."""
@@ -90,7 +87,7 @@ def test_the_wrong_scheme(drivers: Drivers, encrypted: str, face: str, name: str
     with Server(tcp=True) as plain:
         url = plain.url.replace("redis:", "rediss:")
         # Without an own CA, it would read those of the system within this time.
-        answer = refusal(driver, url, name, connect_timeout_ms=SHORT_MS, tls_ca=str(CA))
+        answer = refusal(driver, url, name, tls_ca=str(CA))
         assert "begin its address with redis," in answer
 
 
@@ -99,9 +96,7 @@ def test_certificates_that_cannot_be_read(drivers: Drivers, encrypted: str, name
     hanging = tmp_path / "certificates.pem"
     os.mkfifo(hanging)
     driver = drivers.fresh("rust", {"SSL_CERT_FILE": str(hanging)})
-    assert "TLS: the certificate files were not read within" in refusal(
-        driver, encrypted, name, connect_timeout_ms=SHORT_MS
-    )
+    assert "TLS: the certificate files were not read within" in refusal(driver, encrypted, name)
 
 
 @every_face
