@@ -23,6 +23,8 @@ three_nodes = pytest.mark.parametrize("n", [3], ids=["three nodes"])
 TTL_MS = 60_000
 HOUR_US = 3_600_000_000
 WAITING_MS = 300
+PATIENT_MS = 5 * SLACK_MS
+"""A node_timeout that nodes keep however slow the machine is."""
 TOKENS = ("a" * 32, "b" * 32)
 
 NOBODYS = {"label": None, "fence": None, "since_ms": None}
@@ -72,7 +74,7 @@ def test_nodes_that_are_away(
     """Two of three nodes are a quorum. One is not, whether it has the lock or not."""
     nodes = start_nodes(n)
     driver = drivers.start(face)
-    client = driver.client(nodes.urls)
+    client = driver.client(nodes.urls, node_timeout_ms=PATIENT_MS)
     lock = driver.client(nodes.urls, ttl_ms=TTL_MS).lock(name, label="worker 7", auto_renew=False)
     connect_to_all(client, nodes, name)
     lock.acquire()
@@ -136,7 +138,7 @@ def put(server: Server, name: str, value: str) -> None:
 def test_two_owners_with_one_label(drivers: Drivers, five_nodes: Cluster, face: str, name: str) -> None:
     """Owners are told apart by their tokens, which are not shown. A label is not an identity."""
     driver = drivers.start(face)
-    client = driver.client(five_nodes.urls)
+    client = driver.client(five_nodes.urls, node_timeout_ms=PATIENT_MS)
     for number, server in enumerate(list(five_nodes)[:4]):
         put(server, name, f"{TOKENS[number % 2]}:7:worker")
     split = client.inspect(name)
@@ -174,7 +176,7 @@ def test_fence_that_was_granted_too_late_does_not_count(
 @every_face
 def test_keys_of_others(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     """Any key is in the way; nothing but its time is known of it."""
-    client, majority = drivers.start(face).client(nodes.urls), len(nodes) // 2 + 1
+    client, majority = drivers.start(face).client(nodes.urls, node_timeout_ms=PATIENT_MS), len(nodes) // 2 + 1
     for taken, server in enumerate(nodes, 1):
         server.command("SET", name, "another library's token", "PX", TTL_MS)
         view = client.inspect(name)
@@ -206,7 +208,7 @@ def until_waiting(client: Client, name: str, number: int) -> None:
 def test_how_many_wait(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     """Each process that waits is counted once, however many of its callers do."""
     # An answer that comes too late would have a waiter counted twice.
-    options = {"ttl_ms": TTL_MS, "node_timeout_ms": 5 * SLACK_MS}
+    options = {"ttl_ms": TTL_MS, "node_timeout_ms": PATIENT_MS}
     client = drivers.start(face).client(nodes.urls, **options)
     holder = client.lock(name)
     holder.acquire()
@@ -229,7 +231,7 @@ def test_how_many_wait(drivers: Drivers, nodes: Cluster, face: str, name: str) -
 
 @every_face
 def test_count_begins_again_with_the_next_holder(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    options = {"ttl_ms": TTL_MS, "node_timeout_ms": 5 * SLACK_MS}
+    options = {"ttl_ms": TTL_MS, "node_timeout_ms": PATIENT_MS}
     client = drivers.start(face).client(node.urls, **options)
     has = client.lock(name)
     has.acquire()
