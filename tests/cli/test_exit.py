@@ -36,7 +36,7 @@ def test_of_a_command_that_dies_of_a_signal(redlock: Redlock, node: Server, name
 
 @pytest.mark.parametrize(
     ("words", "least_ms"),
-    [(["-n"], 0), (["--no-wait"], 0), (["-w", "0"], 0), (["-w", "800ms"], 800), (["--wait=0.8"], 800)],
+    [(["-n"], 0), (["--no-wait"], 0), (["-w", "0"], 0), (["-w", "1500ms"], 1500), (["--wait=1.5"], 1500)],
 )
 def test_a_lock_that_others_hold(redlock: Redlock, node: Server, name: str, words: list[str], least_ms: float) -> None:
     taken(node, name)
@@ -48,7 +48,7 @@ def test_a_lock_that_others_hold(redlock: Redlock, node: Server, name: str, word
     assert not redlock.diary.entries(), "the command does not run"
 
 
-@pytest.mark.parametrize("words", [["-n"], ["-w", "800ms"]])
+@pytest.mark.parametrize("words", [["-n"], ["-w", "1500ms"]])
 def test_no_word_about_a_lock_that_others_hold(redlock: Redlock, node: Server, name: str, words: list[str]) -> None:
     """Cron sends a mail of every word. Other errors stay."""
     taken(node, name)
@@ -68,7 +68,7 @@ def test_a_wait_that_is_too_short_for_an_answer(redlock: Redlock, node: Server, 
     assert "before a quorum answered" in one_line(ended.err)
 
 
-@pytest.mark.parametrize("words", [["-n", "-E", "7"], ["-w", "800ms", "--conflict-exit-code", "7"]])
+@pytest.mark.parametrize("words", [["-n", "-E", "7"], ["-w", "1500ms", "--conflict-exit-code", "7"]])
 def test_a_status_of_ones_own_for_a_lock_that_others_hold(
     redlock: Redlock, node: Server, name: str, words: list[str]
 ) -> None:

@@ -226,7 +226,7 @@ def test_wait_for_several(redlock: Redlock, node: Server, name: str) -> None:
         taken(node, each)
     running = redlock.start("wait", *names)
     freed(node, names[0])
-    assert redlock.end("wait", "-w", "600ms", names[1], names[0]).status == HELD
+    assert redlock.end("wait", "-w", "1500ms", names[1], names[0]).status == HELD
     assert running.runs, "one of them is held"
     freed(node, names[1])
     assert running.end(SLACK_S).status == OK
