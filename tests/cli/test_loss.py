@@ -260,10 +260,10 @@ def test_frozen_servers(redlock: Redlock, start_nodes: Callable[..., Cluster], n
 
 def test_killed_servers(redlock: Redlock, start_nodes: Callable[..., Cluster], name: str) -> None:
     nodes = start_nodes(3)
-    running = redlock.at(nodes).hold("-t", "1500ms", name, work=["--catch", "TERM"])
+    running = redlock.at(nodes).hold("-t", "4s", name, work=["--catch", "TERM"])
     for node in nodes:
         node.kill()
-    ended = running.end(1.5 + SLACK_S)
+    ended = running.end(4 + SLACK_S)
     assert ended.status == LOST
     assert_said(ended, name)
 
@@ -295,7 +295,7 @@ def test_a_command_in_another_group(redlock: Redlock, own_node: Server, name: st
 def test_the_program_itself_was_stopped(redlock: Redlock, own_node: Server, name: str) -> None:
     """Nobody can kill anything while it is stopped, as the page says; once it goes on, the command is dead at once."""
     at = redlock.at(own_node)
-    running = at.hold("-t", "1s", name, work=["--beat", "--catch", "TERM"])
+    running = at.hold("-t", "3s", name, work=["--beat", "--catch", "TERM"])
     running.send(signal.SIGSTOP)
     until(lambda: not own_node.has(name), "the lock is over")
     other = at.start("run", "-n", name, "--", "true")
