@@ -192,7 +192,8 @@ def test_many_waiters_that_run_out_of_time_blame_no_node(drivers: Drivers, node:
     with Proxy(node[0]) as proxy:
         proxy.replies(Faults(delay_s=DISTANCE_S))
         # A machine that stands still for that long answers nobody.
-        client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS, node_timeout_ms=5 * SLACK_MS)
+        patient = {"node_timeout_ms": 5 * SLACK_MS, "connect_timeout_ms": 5 * SLACK_MS}
+        client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS, **patient)
         assert not client.lock(name).is_locked(), "the node has answered once"
         # One call waits for as long as it takes: the others have a queue, if their time is too short for an answer.
         ended = contend([client.lock(name) for _ in range(CROWD)], CONTENTION_S, first_timeout_ms=None)
