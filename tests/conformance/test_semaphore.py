@@ -135,7 +135,8 @@ def test_a_minority_that_is_away_gives_no_further_permit(
     drivers: Drivers, own_nodes: Cluster, face: str, name: str
 ) -> None:
     """One node is dead and one hangs. When they are back, there is no other permit either."""
-    clients = [drivers.start(each).client(own_nodes.urls, ttl_ms=LONG_TTL_MS) for each in (face, "rust")]
+    patient = {"ttl_ms": LONG_TTL_MS, "node_timeout_ms": PATIENT_MS}
+    clients = [drivers.start(each).client(own_nodes.urls, **patient) for each in (face, "rust")]
     own_nodes[0].kill()
     own_nodes[4].freeze()
     holders = filled(clients, name)
