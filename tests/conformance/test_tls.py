@@ -11,6 +11,7 @@ import pytest
 
 from conformance.conftest import Drivers, every_face
 from conformance.driver import Driver, LockError
+from conformance.history import SLACK_MS
 from support.servers import Server
 from support.tls import CA, CLIENT, CLIENT_KEY, SELF_SIGNED, options, program_with_tls
 
@@ -102,7 +103,8 @@ def test_certificates_that_cannot_be_read(drivers: Drivers, encrypted: str, name
 @every_face
 def test_many_calls_one_after_the_other(drivers: Drivers, encrypted: str, face: str, name: str) -> None:
     """An event loop that makes them watches the socket itself, and decrypts."""
-    lock = drivers.start(face).client([encrypted], tls_ca=str(CA), timeout_ms=0).lock(name)
+    client = drivers.start(face).client([encrypted], tls_ca=str(CA), timeout_ms=0, node_timeout_ms=5 * SLACK_MS)
+    lock = client.lock(name)
     for _ in range(100):
         lock.acquire()
         lock.release()
