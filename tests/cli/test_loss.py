@@ -187,13 +187,12 @@ def test_the_release_finds_the_loss(redlock: Redlock, own_node: Server, name: st
 def test_the_longest_hold(redlock: Redlock, own_node: Server, name: str) -> None:
     at = redlock.at(own_node)
     # Renewals go on until then. Without them the end would come 1.5 s sooner.
-    options = ["-t", "4500ms", "--max-hold", "6s", "--margin", "500ms", "--kill-after", "1s"]
     before_ns = diary_ns()
-    running = at.hold(*options, name, work=["--beat", "--catch", "TERM"])
+    running = at.hold(*TIMES, "--max-hold", "6s", name, work=["--beat", "--catch", "TERM"])
     (began,) = at.diary.of("begin")
     term = at.diary.caught("TERM")
     expires_ns = expiry_ns(own_node, name)
-    asked_ns = (6000 - 500 - 1000) * 1e6
+    asked_ns = (6000 - MARGIN_MS - 1000) * 1e6
     assert before_ns + asked_ns <= term.at_ns < began.at_ns + asked_ns + SLACK_MS * 1e6
     waiter = at.start("run", name, "--", *at.work("--beat"))
     ended = running.end()
