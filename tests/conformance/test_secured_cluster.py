@@ -30,7 +30,7 @@ def shards() -> Iterator[Shards]:
         pytest.skip("no server on this machine has TLS")
     user = User(USER, SECRET, RIGHTS)
     with Shards(3, program=program, user=user, tls=options(certificates=True)) as shards:
-        yield shards
+        yield shards.without_deaths()
 
 
 def first(url: str) -> str:

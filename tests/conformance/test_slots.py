@@ -26,7 +26,7 @@ KEYS = 2_000
 @pytest.fixture
 def shards(start_shards: Callable[..., Shards]) -> Shards:
     """Three primaries, of this test case alone."""
-    return start_shards(3)
+    return start_shards(3).without_deaths()
 
 
 def has_moves(program: Path) -> bool:
@@ -40,7 +40,7 @@ def moving(pytestconfig: pytest.Config, start_shards: Callable[..., Shards]) -> 
     """Three primaries that move slots by themselves, of this test case alone."""
     if not (able := [program for program in under_test(pytestconfig) if has_moves(program)]):
         pytest.skip("no server under test moves slots by itself")
-    return start_shards(3, program=able[0])
+    return start_shards(3, program=able[0]).without_deaths()
 
 
 def fill(server: Server, key: str, count: int) -> None:
