@@ -100,6 +100,7 @@ fn a_release_goes_on_after_the_end_of_its_runtime() {
     }
 }
 
+/// The names whose first tries are broken off.
 const TRIED: [&str; 2] = ["tried", "tried, too"];
 
 /// What a program does when it is asked to end. Returns how long it waited for its shutdown.
