@@ -241,7 +241,11 @@ def test_closed_client(drivers: Drivers, nodes: Cluster, face: str, name: str) -
 
 
 @every_face
-def test_a_client_is_closed_within_its_limit(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+@pytest.mark.parametrize("n", [1, 5], ids=["one node", "five nodes"])
+def test_a_client_is_closed_within_its_limit(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, n: int, name: str
+) -> None:
+    nodes = start_nodes(n)
     client = drivers.start(face).client(nodes.urls, ttl_ms=2000)
     lock = client.lock(name)
     lock.acquire()
