@@ -190,9 +190,11 @@ async fn an_attachment_that_is_given_up_leaves_the_lock_to_the_next_one() {
         }
         available([true, false, false]);
     }
+    let attach = |timeout| redlock.attach(text.as_str()).timeout(timeout).acquire();
+    // It waits until the one before has ended. Else that may win the lock, which nobody would receive.
+    assert_eq!(attach(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Unavailable);
     available([true, false, true]);
-    let attached = redlock.attach(text.as_str()).timeout(Duration::from_secs(5)).acquire().await;
-    attached.unwrap().release().await.unwrap();
+    attach(Duration::from_secs(5)).await.unwrap().release().await.unwrap();
 }
 
 /// The server has not answered the first one, and does what that has asked when it goes on.
