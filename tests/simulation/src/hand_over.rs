@@ -5,7 +5,7 @@ use std::time::Duration;
 use redlock::{Error, ErrorKind};
 
 use crate::book::Tenure;
-use crate::client::{CONNECT, Task, cancelled};
+use crate::client::{CONNECT, Task, cancelled, node_timeout};
 use crate::hold::Holding;
 
 /// Less is too short for both calls.
@@ -51,6 +51,8 @@ impl Holding {
                     }
                     self.tenure.attach();
                     self.guard = guard;
+                    // It goes by the ttl of its text.
+                    self.node_timeout = node_timeout(self.longest);
                     self.look(task);
                     return Some(self);
                 }
