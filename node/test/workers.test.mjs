@@ -47,6 +47,7 @@ test("a worker that ends after a lock was taken, and before its caller continues
       lock.acquire().then(() => parentPort.postMessage("continued"));
       // Until the server has granted it.
       Atomics.wait(workerData.granted, 0, 0);
+      // Until the first one is nearly over. A busy loop would take the processor from the others.
       Atomics.wait(workerData.granted, 0, 1, first.remaining);
       while (first.held);
       // Both are in one batch.

@@ -206,8 +206,8 @@ fn note_loss(raised: &Bound<'_, PyAny>, lost: &Error) -> PyResult<()> {
     NOTE.import(py, "redlock._losses", "note")?.call1((raised, to_pyerr(py, lost).into_value(py))).map(drop)
 }
 
-/// Warns if an event loop of asyncio runs on this thread, which stands still while a call waits. A daemon's call may outlive
-/// the interpreter, and then there is no loop either.
+/// Warns if an event loop of asyncio runs on this thread, which stands still while a call waits. Does nothing after the
+/// end of the interpreter, which a daemon's call may outlive.
 fn warn_in_loop() -> PyResult<()> {
     static WARN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let warned = Python::try_attach(|py| WARN.import(py, "redlock._checks", "warn_in_loop")?.call0().map(drop));

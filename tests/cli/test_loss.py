@@ -23,7 +23,7 @@ SLACK_S = SLACK_MS / 1000
 
 TTL_MS = 4500
 MARGIN_MS = 1000
-"""As long as the machine may be late: nobody else has the lock before it is over."""
+"""As long as the machine may be late. Others get the lock after it."""
 
 TIMES = ["-t", f"{TTL_MS}ms", "--margin", f"{MARGIN_MS}ms", "--kill-after", "1s"]
 """The command has a second to write down the signal that asks it to end."""

@@ -31,7 +31,7 @@ CONTENDERS = 4
 
 TTL_MS = 3000
 MARGIN_MS = SLACK_MS
-"""As long as the machine may be late: nobody else has the lock before it is over."""
+"""As long as the machine may be late. Others get the lock after it."""
 
 OPTIONS = ["-t", f"{TTL_MS}ms", "--margin", f"{MARGIN_MS}ms", "--kill-after", "300ms", "-w", "20s"]
 

@@ -47,7 +47,7 @@ def test_it_waits_without_taking(drivers: Drivers, nodes: Cluster, face: str, na
         lock.release()
         assert all(call.result()["free"] for call in waiting)
     assert questions(nodes) - before < WAITERS * len(nodes), "one asks for all"
-    until(lambda: not nodes.has(name), "nobody has taken it")
+    until(lambda: not nodes.has(name), "the name is free")
     assert client.lock(name).try_acquire()
 
 

@@ -105,7 +105,7 @@ impl Attachment {
             }
         };
         drop(round);
-        // The claim releases its keys: nobody has the lock, or somebody else has it.
+        // The claim releases its keys: the lock is over, or another owner has it.
         self.claim.key_back = None;
         Try::Lost(reason, answers)
     }

@@ -82,7 +82,7 @@ const WINDOW_AT_END: usize = 4_096;
 const LISTENED_TRIES: u32 = 6;
 
 /// How long a release behind its create is awaited in an ending process: longer than servers take, and shorter than a
-/// shutdown. Nobody reads its answer, and it may not even be written, if the connection is that of the thread which shuts down.
+/// shutdown. On the connection of the thread that shuts down, no answer is read, and the release may not even be written.
 const LISTENED_AT_END: Duration = Duration::from_millis(100);
 
 /// The node set of pending releases. Lives as long as any of them.
