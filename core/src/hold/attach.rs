@@ -117,10 +117,15 @@ impl Attachment {
         let missed = failed.filter(|node| self.claim.footprint.has_nothing(*node)).fold(unsent, NodeMask::with);
         // Else the keys are those of the text, which stay as they are however the hold ends.
         if !self.detached.keeps_token {
-            let is_unheard = |node: &usize| matches!(ballots.votes()[*node], KeyVote::Failed | KeyVote::Pending);
-            let unheard = (0..nodes).filter(is_unheard).fold(NodeMask::NONE, NodeMask::with);
+            // A node that does not have the key of one name has left those of the others as they were.
+            let are_several = self.request.keys.are_several();
+            let may_have_former = |node: &usize| match ballots.votes()[*node] {
+                KeyVote::Failed | KeyVote::Pending => true,
+                vote => are_several && vote != KeyVote::Ours,
+            };
+            let nodes = (0..nodes).filter(may_have_former).fold(NodeMask::NONE, NodeMask::with);
             self.claim.key_back = None;
-            self.claim.former = Some((self.detached.token, unheard));
+            self.claim.former = Some((self.detached.token, nodes));
         }
         Try::Won(Box::new(Won {
             fence: self.detached.fence,

@@ -7,7 +7,8 @@
 //! - every other release, and every unanswered one, becomes *pending* (`pending_releases`). The background sends it on
 //!   its own connection, in order, until a reply is final or one ttl has passed.
 //!
-//! Where the attach of a lock did not reach a node, the key of the former token is deleted there, too.
+//! Where the attach of a lock did not reach a node, or left it some of several names' keys, those of the former token are
+//! deleted, too.
 //!
 //! The next call of this process for the name begins behind these releases, which may be on their way over another
 //! connection ([`Leaving`](crate::process::waiters::Leaving)).
@@ -65,8 +66,8 @@ pub(crate) struct Inner {
     keeps_others_back: bool,
     /// What is sent in place of each release: it gives the keys back to whom they are from.
     pub(super) key_back: Option<Request>,
-    /// The token in place of which this one was attached, and the nodes that may not have heard of it. Its keys there are
-    /// released too: a request of this token finds nothing behind that.
+    /// The token in place of which this one was attached, and the nodes that may still have its keys. They are released,
+    /// too: a request of this token finds nothing behind that.
     pub(super) former: Option<(Token, NodeMask)>,
 }
 
@@ -112,9 +113,9 @@ impl Claim {
     /// Gives up the right to the keys, which stay as they are, because somebody else has it. Keys that nodes may yet make are
     /// released: those of nodes that had none, and have not answered.
     pub(crate) fn hand_over(mut self) {
-        if let Some((former, unheard)) = self.former {
+        if let Some((former, nodes)) = self.former {
             // Its request to attach may only be late. A release that overtook it would delete the key.
-            let lacking = unheard.nodes().filter(|node| self.footprint.has_nothing(*node));
+            let lacking = nodes.nodes().filter(|node| self.footprint.has_nothing(*node));
             self.former = Some((former, lacking.fold(NodeMask::NONE, NodeMask::with)));
         }
         self.footprint.keep_possible();
@@ -130,6 +131,12 @@ impl Claim {
     /// Keeps the key until then, also after a release: nobody has the lock in that time.
     pub(crate) fn keep_until(&self, moment: Moment) {
         self.kept_until.set(moment);
+    }
+
+    /// Makes the request that deletes the keys of the token in place of which this one was attached.
+    pub(crate) fn release_of_former(&self) -> Option<Request> {
+        let (token, _) = self.former?;
+        Some(Request { token, ..self.request(Action::give_up(&self.keys, false, None)) })
     }
 
     /// Makes a request with this token.

@@ -148,6 +148,16 @@ pub(crate) enum Target {
     Once(Duration),
 }
 
+/// What is asked of a node that lacks the lock, in this order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// To give its key of the former holder the fresh token.
+    Rekey,
+    /// To delete what it has left of the former holder's keys.
+    ReleaseFormer,
+    Restore,
+}
+
 impl From<Option<Duration>> for Target {
     fn from(ttl: Option<Duration>) -> Self {
         ttl.map_or(Self::InForce, Self::New)
@@ -631,12 +641,12 @@ impl Lease {
         self.state().claim().is_some_and(|claim| claim.former.is_some())
     }
 
-    /// Queues a request that puts the lock back on a node while the others keep it, in place of the key of the former
-    /// holder if it `rekeys`. Calls `queue` under the mutex with the ttl in force, so that a later release finds the
-    /// footprint of the request. Returns `None` if not held, or if too little time is left.
+    /// Queues one step of putting the lock back on a node while the others keep it. Calls `queue` under the mutex with the
+    /// ttl in force, so that a later release finds the footprint of the request. Returns `None` if not held, or if too
+    /// little time is left.
     pub(crate) fn restore<T>(
         &self,
-        rekeys: bool,
+        step: Step,
         queue: impl FnOnce(Request, &Arc<Footprint>, Duration) -> T,
     ) -> Option<T> {
         let state = self.state();
@@ -646,13 +656,18 @@ impl Lease {
             return None;
         }
         let (ttl, fence_ttl) = (left.max(self.least_left()), self.fence_ttl(state.ttl));
-        let action = if let Some((former, _)) = claim.former.filter(|_| rekeys) {
-            Action::Rekey { former, ttl, fence: state.level, fence_ttl, back: false }
-        } else {
-            let label = Arc::clone(&self.context.spec.settings.label);
-            Action::Restore { ttl, fence: self.fence, level: state.level, fence_ttl, label }
+        let request = match step {
+            Step::Rekey => {
+                let (former, _) = claim.former?;
+                claim.request(Action::Rekey { former, ttl, fence: state.level, fence_ttl, back: false })
+            }
+            Step::ReleaseFormer => claim.release_of_former()?,
+            Step::Restore => {
+                let label = Arc::clone(&self.context.spec.settings.label);
+                claim.request(Action::Restore { ttl, fence: self.fence, level: state.level, fence_ttl, label })
+            }
         };
-        Some(queue(claim.request(action), &claim.footprint, state.ttl.max(self.context.spec.settings.at_least)))
+        Some(queue(request, &claim.footprint, state.ttl.max(self.context.spec.settings.at_least)))
     }
 
     /// Returns what is left of the least time. A release does not lengthen a key, so it must be kept for that anyway.

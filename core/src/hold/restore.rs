@@ -9,7 +9,8 @@
 //! So a lock won without a node has its full margin soon after that node can be reached, once for each connection,
 //! whether the lock is renewed or not. A lock that all nodes granted, or are about to, costs nothing here.
 //!
-//! A node that the attach did not reach has the key of the former holder, and gives it the fresh token.
+//! A node that the attach did not reach has the key of the former holder, and gives it the fresh token. If it lacks one of
+//! several names' keys, it deletes the others and gets all anew.
 //!
 //! A node that remembers a larger fence does not take the lock back, and says which fence. The next extension has the
 //! others remember it, and then the node takes the lock back (see `extend`).
@@ -35,7 +36,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::hold::lease::Lease;
+use crate::hold::lease::{Lease, Step};
 use crate::net::connections::Connections;
 use crate::net::round::Round;
 use crate::node::Connection;
@@ -139,10 +140,10 @@ async fn put_in_time(lease: &Arc<Lease>, connections: &Arc<Connections>, node: u
 
 async fn put(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize, connection: &Connection) {
     let _watched = connections.track_request(node);
-    let (mut by, mut rekeys) = (Eval::Sha, lease.has_former());
+    let (mut by, mut step) = (Eval::Sha, if lease.has_former() { Step::Rekey } else { Step::Restore });
     loop {
         // Queued under the lease's mutex: a later release finds the footprint, and goes behind it.
-        let queued = lease.restore(rekeys, |request, footprint, ttl| {
+        let queued = lease.restore(step, |request, footprint, ttl| {
             let create = footprint.restored(node, connection, connections.clock.now(), ttl)?;
             let (connection, footprint) = (connection.clone(), Arc::clone(footprint));
             Some(begun(Box::pin(async move {
@@ -163,14 +164,13 @@ async fn put(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize, co
             }
             Ok(answer) => {
                 connections.record_reply(node);
-                if rekeys && matches!(answer, Reply::Absent) {
-                    rekeys = false;
-                    continue;
-                }
-                if let Reply::Ahead(fence) = answer {
-                    lease.found_ahead(fence);
-                }
-                return;
+                step = match (step, answer) {
+                    // It may still have the key of another name, which would keep the lock off.
+                    (Step::Rekey, Reply::Absent) => Step::ReleaseFormer,
+                    (Step::ReleaseFormer, _) => Step::Restore,
+                    (_, Reply::Ahead(fence)) => return lease.found_ahead(fence),
+                    _ => return,
+                };
             }
         }
     }

@@ -304,6 +304,31 @@ async fn a_release_reaches_a_node_that_the_attach_did_not_reach() {
     eventually("no node has it", || servers.iter().all(|server| text(server).is_none()));
 }
 
+/// It has the key of the other name, with the token of the text.
+#[tokio::test]
+async fn a_node_that_has_lost_one_of_several_names_is_given_all_or_keeps_none() {
+    const NAMES: [&str; 2] = ["{foo}bar", "{foo}baz"];
+    let servers = cluster(3);
+    let redlock = client(&servers);
+    let has = |names: &[&str]| servers.iter().all(|server| names.iter().all(|name| server.get(name).is_some()));
+    let has_none = || servers.iter().all(|server| NAMES.iter().all(|name| server.get(name).is_none()));
+    let values = |server: &Server| NAMES.map(|name| server.get(name));
+    // Its answer comes before the last one of the others, most times.
+    for extends in [false, false, false, true] {
+        let guard = redlock.lock_all(NAMES).ttl(Duration::from_secs(60)).await.unwrap();
+        eventually("all nodes have it", || has(&NAMES));
+        let detached = guard.detach().await.unwrap();
+        servers[0].command(&["DEL", NAMES[0]]);
+        let guard = redlock.attach(detached.as_str()).await.unwrap();
+        if extends {
+            guard.extend().await.unwrap();
+            eventually("it has the fresh token", || values(&servers[0]) == values(&servers[2]));
+        }
+        guard.release().await.unwrap();
+        eventually("no node has it", has_none);
+    }
+}
+
 /// As `redlock extend --token` does: the key is that of the text, before and after.
 #[tokio::test]
 async fn a_text_that_stays_as_it_is_keeps_its_key_on_a_node_that_was_not_reached() {
