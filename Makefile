@@ -183,8 +183,8 @@ test: ## develop: Run what must pass before each change: formatting, lints, type
 	@rm -f target/steps/times.txt
 	@$(MAKE) --no-print-directory --silent $(SERVER) $(TOOLS) $(SHOW) compile setup
 	$(STEP) 'tests in Rust' --show --beside $(LINTS) -- $(CHECKED) $(THREADS) cargo test --locked --workspace --no-fail-fast
-	$(STEP) 'tests of the package for Python' --show -- $(PYTEST_FEW) python/tests
-	$(STEP) 'tests of the package for Node' --show -- npm --prefix node test
+	$(STEP) 'tests of the package for Python' --show --beside 'tests of the package for Node' 'npm --prefix node test' -- \
+		$(PYTEST_FEW) python/tests
 	$(STEP) 'tests over all languages' --show -- $(PYTEST) $(SUITES)
 	$(STEP) 'a cluster' --show --beside 'sentinels' '$(PYTEST_FEW) $(TELLING) --topology sentinel' -- \
 		$(PYTEST_FEW) $(TELLING) --topology cluster

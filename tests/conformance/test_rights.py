@@ -36,29 +36,27 @@ def use(client: Client, name: str) -> None:
         each.acquire()
         each.extend(ttl_ms=60_000)
         each.release()
-    readers = [client.lock(name, shared=True) for _ in range(2)]
+    read = f"{name}, read"
+    readers = [client.lock(read, shared=True) for _ in range(2)]
     for reader in readers:
         reader.acquire()
         reader.extend(ttl_ms=60_000)
-    assert client.inspect(name)["state"] == "shared"
-    writer = client.lock(name, timeout_ms=ASKS_AGAIN_MS)
-    assert writer.denied(writer.start_acquire())
-    for reader in readers:
-        reader.release()
+    assert client.inspect(read)["state"] == "shared"
     # By now the servers have the scripts. A waiter is denied twice in the background, the second time with a position.
     slot = client.semaphore(name, 1)
     lock.acquire()
     slot.acquire()
     assert client.inspect_semaphore(name, 1)[0]["state"] == "held"
     waiters = [
+        client.lock(read, timeout_ms=ASKS_AGAIN_MS),
         client.lock(name, timeout_ms=ASKS_AGAIN_MS),
         client.lock_all([f"{name}, too", name], timeout_ms=ASKS_AGAIN_MS),
         client.semaphore(name, 1, timeout_ms=ASKS_AGAIN_MS),
     ]
     waiting = [(waiter, waiter.start_acquire()) for waiter in waiters]
     assert all(waiter.denied(call) for waiter, call in waiting)
-    lock.release()
-    slot.release()
+    for each in (*readers, lock, slot):
+        each.release()
 
 
 def tagged(name: str) -> str:
