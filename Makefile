@@ -27,7 +27,7 @@ STEP := @python3 tests/setup/step.py
 TIMES := $(STEP) --times $(if $(STRICT),--strict) --budget
 
 # Tests mostly wait for servers and drivers, so two cores have time for many of them.
-PARALLEL := -n 8 --dist worksteal
+PARALLEL := -n 10 --dist worksteal
 PYTEST := $(BIN)/python -m pytest -q $(PARALLEL)
 # Each worker collects for itself, which takes longer than a few test cases do: three seconds of a core.
 PYTEST_FEW := $(BIN)/python -m pytest -q -n 4 --dist worksteal
