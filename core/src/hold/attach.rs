@@ -95,6 +95,10 @@ impl Attachment {
             }
             // A node that was not keyed back yet shows the token of an attempt before this one.
             KeyVerdict::Lost(reason) if !self.context.listed.waiters.is_leaving(&self.request.keys) => {
+                if reason == LostReason::Deleted && self.request.keys.are_several() {
+                    // The keys of the other names are of use to nobody.
+                    self.claim.former = Some((self.detached.token, NodeMask::all(nodes)));
+                }
                 let reason = reason.or_expired(wall >= self.detached.end);
                 (reason, ballots.answers(&connections.members, extend::describe))
             }

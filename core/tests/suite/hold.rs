@@ -329,6 +329,17 @@ async fn a_node_that_has_lost_one_of_several_names_is_given_all_or_keeps_none() 
     }
 }
 
+#[tokio::test]
+async fn a_text_that_has_lost_one_of_several_names_leaves_no_other() {
+    let servers = cluster(1);
+    let redlock = client(&servers);
+    let guard = redlock.lock_all(["foo", "bar"]).ttl(Duration::from_secs(60)).await.unwrap();
+    let detached = guard.detach().await.unwrap();
+    servers[0].command(&["DEL", "bar"]);
+    assert_eq!(redlock.attach(detached.as_str()).await.unwrap_err().reason(), Some(LostReason::Deleted));
+    eventually("the other name is free", || text(&servers[0]).is_none());
+}
+
 /// As `redlock extend --token` does: the key is that of the text, before and after.
 #[tokio::test]
 async fn a_text_that_stays_as_it_is_keeps_its_key_on_a_node_that_was_not_reached() {
