@@ -127,9 +127,9 @@ impl Attachment {
                 KeyVote::Failed | KeyVote::Pending => true,
                 vote => are_several && vote != KeyVote::Ours,
             };
-            let nodes = (0..nodes).filter(may_have_former).fold(NodeMask::NONE, NodeMask::with);
+            let left = (0..nodes).filter(may_have_former).fold(NodeMask::NONE, NodeMask::with);
             self.claim.key_back = None;
-            self.claim.former = Some((self.detached.token, nodes));
+            self.claim.former = Some((self.detached.token, left));
         }
         Try::Won(Box::new(Won {
             fence: self.detached.fence,

@@ -150,11 +150,12 @@ pub(crate) enum Target {
 
 /// What is asked of a node that lacks the lock, in this order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
-    /// To give its key of the former holder the fresh token.
+pub(crate) enum RestoreStep {
+    /// To give the former holder's keys the fresh token.
     Rekey,
-    /// To delete what it has left of the former holder's keys.
+    /// To delete what is left of the former holder's keys.
     ReleaseFormer,
+    /// To take the lock back.
     Restore,
 }
 
@@ -646,7 +647,7 @@ impl Lease {
     /// little time is left.
     pub(crate) fn restore<T>(
         &self,
-        step: Step,
+        step: RestoreStep,
         queue: impl FnOnce(Request, &Arc<Footprint>, Duration) -> T,
     ) -> Option<T> {
         let state = self.state();
@@ -657,12 +658,12 @@ impl Lease {
         }
         let (ttl, fence_ttl) = (left.max(self.least_left()), self.fence_ttl(state.ttl));
         let request = match step {
-            Step::Rekey => {
+            RestoreStep::Rekey => {
                 let (former, _) = claim.former?;
                 claim.request(Action::Rekey { former, ttl, fence: state.level, fence_ttl, back: false })
             }
-            Step::ReleaseFormer => claim.release_of_former()?,
-            Step::Restore => {
+            RestoreStep::ReleaseFormer => claim.release_of_former()?,
+            RestoreStep::Restore => {
                 let label = Arc::clone(&self.context.spec.settings.label);
                 claim.request(Action::Restore { ttl, fence: self.fence, level: state.level, fence_ttl, label })
             }

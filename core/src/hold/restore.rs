@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::hold::lease::{Lease, Step};
+use crate::hold::lease::{Lease, RestoreStep};
 use crate::net::connections::Connections;
 use crate::net::round::Round;
 use crate::node::Connection;
@@ -140,7 +140,7 @@ async fn put_in_time(lease: &Arc<Lease>, connections: &Arc<Connections>, node: u
 
 async fn put(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize, connection: &Connection) {
     let _watched = connections.track_request(node);
-    let (mut by, mut step) = (Eval::Sha, if lease.has_former() { Step::Rekey } else { Step::Restore });
+    let (mut by, mut step) = (Eval::Sha, if lease.has_former() { RestoreStep::Rekey } else { RestoreStep::Restore });
     loop {
         // Queued under the lease's mutex: a later release finds the footprint, and goes behind it.
         let queued = lease.restore(step, |request, footprint, ttl| {
@@ -166,8 +166,8 @@ async fn put(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize, co
                 connections.record_reply(node);
                 step = match (step, answer) {
                     // It may still have the key of another name, which would keep the lock off.
-                    (Step::Rekey, Reply::Absent) => Step::ReleaseFormer,
-                    (Step::ReleaseFormer, _) => Step::Restore,
+                    (RestoreStep::Rekey, Reply::Absent) => RestoreStep::ReleaseFormer,
+                    (RestoreStep::ReleaseFormer, _) => RestoreStep::Restore,
                     (_, Reply::Ahead(fence)) => return lease.found_ahead(fence),
                     _ => return,
                 };

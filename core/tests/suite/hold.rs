@@ -313,7 +313,7 @@ async fn a_node_that_has_lost_one_of_several_names_is_given_all_or_keeps_none() 
     let has = |names: &[&str]| servers.iter().all(|server| names.iter().all(|name| server.get(name).is_some()));
     let has_none = || servers.iter().all(|server| NAMES.iter().all(|name| server.get(name).is_none()));
     let values = |server: &Server| NAMES.map(|name| server.get(name));
-    // Its answer comes before the last one of the others, most times.
+    // Most times it answers before the others are a quorum.
     for extends in [false, false, false, true] {
         let guard = redlock.lock_all(NAMES).ttl(Duration::from_secs(60)).await.unwrap();
         eventually("all nodes have it", || has(&NAMES));
