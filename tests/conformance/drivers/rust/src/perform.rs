@@ -68,15 +68,6 @@ macro_rules! set_election {
     }};
 }
 
-/// Sets those of these options that are there, and takes them out.
-macro_rules! set_texts {
-    ($builder:ident, $options:ident: $($option:ident)*) => {
-        $(if let Some(Value::String(text)) = $options.remove(stringify!($option)) {
-            $builder = $builder.$option(text);
-        })*
-    };
-}
-
 /// The same for a client's builder, which has options that no lock has.
 macro_rules! set_client {
     ($builder:expr, $options:expr) => {{
@@ -91,7 +82,24 @@ macro_rules! set_client {
             let count = value.as_u64().and_then(|count| count.try_into().ok()).ok_or("not a small number")?;
             builder = builder.max_connections(count);
         }
-        set_texts!(builder, options: key_prefix password_file tls_ca tls_cert tls_key tls_server_name);
+        if let Some(Value::String(key_prefix)) = options.remove("key_prefix") {
+            builder = builder.key_prefix(key_prefix);
+        }
+        if let Some(Value::String(password_file)) = options.remove("password_file") {
+            builder = builder.password_file(password_file);
+        }
+        if let Some(Value::String(tls_ca)) = options.remove("tls_ca") {
+            builder = builder.tls_ca(tls_ca);
+        }
+        if let Some(Value::String(tls_cert)) = options.remove("tls_cert") {
+            builder = builder.tls_cert(tls_cert);
+        }
+        if let Some(Value::String(tls_key)) = options.remove("tls_key") {
+            builder = builder.tls_key(tls_key);
+        }
+        if let Some(Value::String(tls_server_name)) = options.remove("tls_server_name") {
+            builder = builder.tls_server_name(tls_server_name);
+        }
         if let Some(Value::String(path)) = options.remove("credentials") {
             builder = builder.credentials(move || std::future::ready(login(&path)));
         }
