@@ -42,7 +42,7 @@ use crate::node::simulated::SimulatedSockets;
 use crate::node::{Cluster, MemoryNodes, Node, Sentinels};
 use crate::process::environment::Environment;
 use crate::process::metrics::Metrics;
-use crate::process::nodes::{NodeSet, Routes, Servers};
+use crate::process::nodes::{NodeSet, Registration, Routes, Servers};
 use crate::process::schedule::Schedule;
 use crate::sys::background::Background;
 use crate::sys::clock::Clock;
@@ -62,7 +62,8 @@ pub(crate) struct Process {
     pub(crate) metrics: Metrics,
     /// `host:pid`, the label beside the token.
     pub(crate) label: Arc<str>,
-    sets: Mutex<HashMap<Addresses, Weak<NodeSet>>>,
+    /// Those in use, by addresses that have their logins.
+    sets: Arc<Mutex<HashMap<Addresses, Weak<NodeSet>>>>,
     pub(crate) endpoints: Endpoints,
     pub(crate) lists: NodeLists,
     pub(crate) memory: MemoryNodes,
@@ -100,7 +101,7 @@ impl Process {
             metrics: Metrics::default(),
             environment,
             label,
-            sets: Mutex::default(),
+            sets: Arc::default(),
             endpoints: Endpoints::default(),
             lists: NodeLists::default(),
             memory: MemoryNodes::default(),
@@ -122,7 +123,6 @@ impl Process {
         if let Some(set) = sets.get(addresses).and_then(Weak::upgrade) {
             return Ok(set);
         }
-        sets.retain(|_, set| set.strong_count() > 0);
         let logins =
             addresses.iter().find_map(|address| address.provider.as_ref()).map(|provider| self.logins(provider));
         let clusters = addresses.iter().map(|address| self.cluster(address, logins.as_ref()));
@@ -131,6 +131,7 @@ impl Process {
         let members = self.members(servers, addresses.connect_timeout, logins)?;
         let mut set = NodeSet::new(members, self.lists.of(addresses.iter()), &self.environment, &self.schedule);
         set.seats = Seats::new(addresses.max_connections);
+        set.registration = Some(self.registration(addresses.clone()));
         let set = if clusters.iter().any(Option::is_some) {
             let process = Arc::downgrade(self);
             // It fails if a plain node's files of TLS became unreadable, or a server's name is not one for TLS.
@@ -142,6 +143,19 @@ impl Process {
         set.follow_nodes();
         sets.insert(addresses.clone(), Arc::downgrade(&set));
         Ok(set)
+    }
+
+    fn registration(&self, addresses: Addresses) -> Registration {
+        let sets = Arc::clone(&self.sets);
+        Registration::new(move || {
+            let mut sets = sets.lock();
+            // Another set with these addresses may have been made meanwhile.
+            let is_over = sets.get(&addresses).is_some_and(|set| set.strong_count() == 0);
+            let forgotten = if is_over { sets.remove_entry(&addresses) } else { None };
+            // With a provider's last clone, the program's own code is dropped.
+            drop(sets);
+            drop(forgotten);
+        })
     }
 
     /// Makes the set of all servers that the clusters among the nodes of `listed` have, with its other nodes, apart from

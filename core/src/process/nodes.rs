@@ -44,6 +44,7 @@ use crate::protocol::request::Keys;
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::current_runtime;
 use crate::sys::mutex::Mutex;
+use crate::sys::on_drop::OnDrop;
 use crate::sys::runtimes::{self, Seats};
 use crate::texts::opaque;
 use crate::transport::failure::Failure;
@@ -64,6 +65,20 @@ pub(crate) struct NodeSet {
     /// The pending releases of each node.
     ledgers: Vec<Ledger>,
     routes: Routing,
+    pub(crate) registration: Option<Registration>,
+}
+
+/// Has the process forget a set, and with it the logins in its addresses, when this is dropped.
+pub(crate) struct Registration(
+    #[expect(dead_code, reason = "held to be dropped")] OnDrop<Box<dyn FnOnce() + Send + Sync>>,
+);
+
+opaque!(Registration);
+
+impl Registration {
+    pub(crate) fn new(forget: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self(OnDrop::new(Box::new(forget)))
+    }
 }
 
 /// The part of clusters in a set.
@@ -96,6 +111,7 @@ impl NodeSet {
             tracking: Arc::default(),
             ledgers,
             routes: Routing::None,
+            registration: None,
         }
     }
 
@@ -339,8 +355,8 @@ impl Drop for NodeSet {
     fn drop(&mut self) {
         let Environment { pool, clock, .. } = &*self.environment;
         if self.environment.is_foreign() {
-            // The parent's connections, which one of its threads may have locked.
-            mem::forget(Arc::clone(&self.all_connections));
+            // The parent's, which one of its threads may have locked.
+            mem::forget((Arc::clone(&self.all_connections), self.registration.take()));
             return;
         }
         let all_connections = mem::take(&mut *self.all_connections.lock());

@@ -37,6 +37,11 @@ impl Service {
         self.made.load(Ordering::SeqCst)
     }
 
+    /// Waits until nothing keeps the provider of a client that is gone.
+    fn assert_left(self) {
+        eventually("the client's provider goes with it", || Arc::strong_count(&self.servers) == 1);
+    }
+
     /// Makes a user with a token. The first one is not refused.
     fn login(&self) -> Result<Login, io::Error> {
         if self.refuses.load(Ordering::SeqCst) && self.made() > 0 {
@@ -125,6 +130,8 @@ async fn a_provider_that_fails_or_hangs_leaves_the_old_login() {
         assert_eq!(service.made(), 1);
         fault.store(false, Ordering::SeqCst);
         eventually("it is called again", || service.made() >= 2);
+        drop((held, redlock));
+        service.assert_left();
     }
 }
 
@@ -207,6 +214,8 @@ async fn a_provider_is_called_once_for_all_that_need_a_login() {
         call.await.unwrap().unwrap().release().await.unwrap();
     }
     assert_eq!(service.made(), 1);
+    drop(redlock);
+    service.assert_left();
 }
 
 #[test]
@@ -238,4 +247,6 @@ async fn a_guard_that_is_dropped_after_its_runtime_sends_a_new_login() {
     eventually("there is another login", || service.made() >= 2);
     std::thread::spawn(move || drop(guard)).join().expect("a drop does not panic");
     eventually("no key stays", || service.servers.iter().all(|server| server.get(NAME).is_none()));
+    drop(redlock);
+    service.assert_left();
 }
