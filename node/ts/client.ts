@@ -339,8 +339,7 @@ export class Redlock {
    * @throws {@link LockForbidden}: nodes that refuse the credentials or rights rule out a quorum.
    * @throws {@link LockInvalidArgument}: the text was changed or is something else (its `option` is `text`), or a wrong
    * option.
-   * @throws the signal's reason, at once when `signal` is aborted. The text can be attached again then, or the lock is
-   * released.
+   * @throws the signal's reason, at once when `signal` is aborted. The text can be attached again then.
    *
    * @example
    * ```ts

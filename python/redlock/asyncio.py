@@ -291,7 +291,7 @@ class Redlock(OnlyAsyncWith, _native.Client):
 
         The result is the lock, which is held: `async with await client.attach(text) as lock` releases it.
 
-        If it is cancelled, the text can be attached again, or the lock is released.
+        If it is cancelled, the text can be attached again.
         """
         lock = Lock(self, _native.Shape.detached(text), **attaching(ttl, timeout))
         await lock.acquire()

@@ -307,7 +307,7 @@ class Redlock(OnlyWith, _native.Client):
         `LockForbidden` is as in `Lock.acquire`. Raises `LockInvalidArgument` (its `option` is `text`) if the text was
         changed or is something else, and for a wrong ttl or timeout.
 
-        If the call is interrupted, the text can be attached again, or the lock is released.
+        If the call is interrupted, the text can be attached again.
 
         >>> import redlock
         >>> client = redlock.Redlock("memory://attach")

@@ -6,8 +6,7 @@
 //! await:
 //!
 //! - dropped while opening: no request was sent;
-//! - dropped later: the attachment keys back in the background;
-//! - won, but not received: the lock is released, as any that is won and not received.
+//! - dropped later, or won but not received: the attachment keys back in the background.
 
 use std::sync::Arc;
 use std::time::Duration;

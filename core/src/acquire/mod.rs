@@ -273,13 +273,13 @@ impl Acquire {
             self.meter.record_acquired(owner.lease().fence);
             return Ok(Ok(owner));
         }
-        // Releases it.
+        // Releases it, or gives it back.
         drop(owner);
         // It says that this process has the lock.
         self.last = None;
         let too_late = || {
             let message =
-                "acquired too late and released: the nodes answered slower than the ttl allows; use a longer ttl";
+                "acquired too late and given up: the nodes answered slower than the ttl allows; use a longer ttl";
             Error::new(ErrorKind::Unavailable, message).with_name(self.context.spec.name.bytes())
         };
         let mut again = ended(&self.context).or_else(|| self.is_one_try().then(too_late)).map_or(Ok(()), Err);

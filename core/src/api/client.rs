@@ -167,8 +167,7 @@ impl Redlock {
     /// - `forbidden` as any acquire;
     /// - `invalid_argument` (its option is `text`) if the text was changed, or is something else.
     ///
-    /// If its future is dropped, the text can be attached again, or the lock is released. See [`Guard::detach`] for an
-    /// example.
+    /// If its future is dropped, the text can be attached again. See [`Guard::detach`] for an example.
     ///
     /// [`Guard::detach`]: crate::Guard::detach
     pub fn attach(&self, text: &str) -> Lock<Fixed> {

@@ -11,8 +11,8 @@
 //! States: *asking* (the re-key round) → *won*, *lost* (a quorum shows other owners, or nothing), or *unknown* and *keying
 //! back*. What may interrupt each await:
 //!
-//! - dropped at any time: the claim keys back as it would release, and this process's next call waits while a late re-key
-//!   could take a key;
+//! - dropped at any time, also when it has won and before the lock reaches its user: the claim keys back as it would
+//!   release, and this process's next call waits while a late re-key could take a key;
 //! - the process ends: keys with a fresh token expire, as those of a holder that crashed.
 
 use std::sync::Arc;
@@ -128,7 +128,6 @@ impl Attachment {
                 vote => are_several && vote != KeyVote::Ours,
             };
             let left = (0..nodes).filter(may_have_former).fold(NodeMask::NONE, NodeMask::with);
-            self.claim.key_back = None;
             self.claim.former = Some((self.detached.token, left));
         }
         Try::Won(Box::new(Won {

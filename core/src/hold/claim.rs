@@ -67,8 +67,10 @@ pub(crate) struct Inner {
     /// What is sent in place of each release: it gives the keys back to whom they are from.
     pub(super) key_back: Option<Request>,
     /// The token in place of which this one was attached, and the nodes that may still have its keys. They are released,
-    /// too: a request of this token finds nothing behind that.
+    /// too, if this one's are not given back: a request of this token finds nothing behind that.
     pub(super) former: Option<(Token, NodeMask)>,
+    /// Whether the lock has reached its user.
+    is_in_use: bool,
 }
 
 impl Deref for Claim {
@@ -106,8 +108,17 @@ impl Claim {
             keeps_others_back: true,
             key_back: None,
             former: None,
+            is_in_use: false,
         };
         Self(Box::new(Slot(Some(inner))))
+    }
+
+    /// Records that the lock has reached its user: if it was attached, its keys are not given back any more.
+    pub(super) fn begin_use(&mut self) {
+        self.is_in_use = true;
+        if self.former.is_some() {
+            self.key_back = None;
+        }
     }
 
     /// Gives up the right to the keys, which stay as they are, because somebody else has it. Keys that nodes may yet make are
@@ -128,9 +139,11 @@ impl Claim {
         self.ttl.fetch_max(nanos(ttl), Ordering::Relaxed);
     }
 
-    /// Keeps the key until then, also after a release: nobody has the lock in that time.
+    /// Keeps the key until then, also after a release: nobody has the lock in that time. Not if it has not reached its user.
     pub(crate) fn keep_until(&self, moment: Moment) {
-        self.kept_until.set(moment);
+        if self.is_in_use {
+            self.kept_until.set(moment);
+        }
     }
 
     /// Makes the request that deletes the keys of the token in place of which this one was attached.
@@ -282,7 +295,8 @@ impl Drop for Slot {
         }
         let traces = inner.footprint.all();
         let is_nothing = |trace: &Trace| matches!(trace, Trace::Nothing);
-        let (former, missed) = inner.former.unwrap_or((inner.token, NodeMask::NONE));
+        let former = inner.former.filter(|_| inner.key_back.is_none());
+        let (former, missed) = former.unwrap_or((inner.token, NodeMask::NONE));
         let of_former: Vec<_> = missed.nodes().map(|node| (node, None)).collect();
         if of_former.is_empty() && traces.iter().all(is_nothing) {
             return;

@@ -120,8 +120,6 @@ struct State {
     listeners: Vec<Arc<dyn OnLoss>>,
     /// The nodes where the lock is being restored.
     restoring: NodeMask,
-    /// Whether the lock has reached its user.
-    is_in_use: bool,
     /// When the lock was lost.
     lost_at: Moment,
     /// The right to the keys of a lost lock whose margin has not passed yet. The schedule has it.
@@ -327,9 +325,12 @@ impl Lease {
         self.context.process.clock.now()
     }
 
-    /// Records that the lock has reached its user: from here on it is kept for its least time.
+    /// Records that the lock has reached its user: from here on it is kept for its least time, and does not go back to its
+    /// text.
     pub(crate) fn begin_use(&self) {
-        self.state().is_in_use = true;
+        if let Some(Ownership::Fenced(claim)) = &mut self.state().ownership {
+            claim.begin_use();
+        }
     }
 
     fn margin(&self) -> Duration {
@@ -532,11 +533,10 @@ impl Lease {
     fn leave(&self, mut state: MutexGuard<'_, State>) -> Ownership {
         let ownership = state.ownership.take().expect("held locks have their ownership");
         let at_least = self.context.spec.settings.at_least;
-        if let (false, true, Ownership::Fenced(claim)) = (at_least.is_zero(), state.is_in_use, &ownership) {
+        if let (false, Ownership::Fenced(claim)) = (at_least.is_zero(), &ownership) {
             claim.keep_until(self.acquired.after(at_least));
         }
-        let due = state.due.take();
-        let listeners = std::mem::take(&mut state.listeners);
+        let (due, listeners) = (state.due.take(), std::mem::take(&mut state.listeners));
         drop(state);
         drop(listeners);
         self.context.process.schedule.remove(self, due);

@@ -39,7 +39,7 @@ impl LeaseOwner {
             lease.meter.cancel(process);
             return false;
         }
-        if !lease.context.spec.settings.at_least.is_zero() {
+        if !lease.context.spec.settings.at_least.is_zero() || lease.context.spec.detached.is_some() {
             lease.begin_use();
         }
         lease.context.process.schedule.add(Arc::clone(lease) as _);

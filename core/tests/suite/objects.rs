@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{Proxy, SLACK, Server, eventually, ran, this_test};
+use harness::{Proxy, SLACK, Server, cluster, eventually, ran, this_test};
 use redlock::bindings::Stop;
 use redlock::bindings::completion_queue::{Completion, Queue};
 use redlock::bindings::lock_object::LockObject;
@@ -133,6 +133,33 @@ fn what_a_drain_takes_too_late_is_waited_for_again() {
     eventually("its time is over", || queue.drain_and_take() == [Completion::Result(id)]);
     let error = queue.take(id).unwrap_err();
     assert!(error.code() == "timeout" && !error.is_held_by_this_process(), "{error}");
+}
+
+/// Nobody has received it, so that the text is as good as before.
+#[test]
+fn an_attached_lock_that_is_not_taken_goes_back_to_its_text() {
+    let servers = cluster(3);
+    let urls: Vec<_> = servers.iter().map(Server::url).collect();
+    let redlock = Redlock::builder().nodes(urls).ttl(Duration::from_secs(60)).build().unwrap();
+    let lock = object(&redlock, "foo");
+    acquire(&lock).unwrap();
+    let text = through(lock.detach(None, Some(never))).unwrap().into_text();
+    let (queue, woken) = queue();
+    let won = |queue: &Queue, woken: &Receiver<()>| {
+        let lock = LockObject::new(redlock.attach(&text)).unwrap();
+        let id = queue.acquire(&lock, None).unwrap();
+        assert!(ready(queue, woken, id));
+        (lock, id)
+    };
+    let (_cancelled, id) = won(&queue, &woken);
+    queue.cancel(id);
+    let (gone, woken_last) = self::queue();
+    let _untaken = won(&gone, &woken_last);
+    drop(gone);
+    let (lock, id) = won(&queue, &woken);
+    queue.take(id).unwrap();
+    release(&lock).unwrap();
+    eventually("a release deletes it", || servers.iter().all(|server| server.get("foo").is_none()));
 }
 
 /// Runs `test` of this file in a process of its own, with the node at `url`. Returns what it printed.

@@ -63,8 +63,7 @@ impl Holding {
                     return None;
                 }
                 Some(Err(error)) => task.pen.flaw(&format!("attach failed with {error}")),
-                // A lock that it has won is released.
-                None => break,
+                None => task.pen.note("gives up to attach, and tries again"),
             }
         }
         None
