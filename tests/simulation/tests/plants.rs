@@ -1,6 +1,6 @@
 //! Faults that need more than chance: each story forces the one interleaving in which its fault shows. The promise is kept
 //! there; with the fault of a server planted, or with the patch in `tests/mutants` that names the story, it is not. All
-//! other faults of servers are found by seeds, in `bites.rs`.
+//! other faults of servers are found by seeds, in `bites.rs`, or by the model, in `tests/model`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -94,11 +94,6 @@ impl Stage {
         };
         let clients = ahead_micros.iter().enumerate().map(client).collect();
         Self { ways, world, clients }
-    }
-
-    async fn share(&self, client: usize) -> Guard {
-        let lock = self.clients[client].lock(NAME).shared().ttl(TTL).auto_renew(false).timeout(Duration::ZERO);
-        lock.acquire().await.expect("it can be shared")
     }
 
     async fn acquire(&self, client: usize) -> Guard {
@@ -269,147 +264,5 @@ fn a_lock_is_not_put_back_below_a_later_fence() {
         sleep(TTL / 4).await;
         // On the first node, and on the one that has not seen the second client.
         stage.acquire_and_release(2).await > second
-    });
-}
-
-/// The same of two names. The first one has no later owner.
-#[test]
-fn several_names_are_not_put_back_below_a_later_fence_of_one_of_them() {
-    bites(Fault::RestoreFirst, async || {
-        let stage = Stage::new(3, &[0, AHEAD_MICROS, 0]);
-        stage.ways.refuse(1, 2);
-        stage.ways.refuse(2, 1);
-        let lock = stage.clients[0].lock_all(["another", NAME]).ttl(TTL).auto_renew(false).timeout(Duration::ZERO);
-        let first = lock.acquire().await.expect("both are free");
-        // The node learns the scripts.
-        stage.world.nodes()[0].delete(NAME.as_bytes());
-        first.extend().await.expect("two nodes have it");
-        sleep(DELAY * 10).await;
-        assert!(stage.has_key(0), "it is put back");
-        stage.world.nodes()[0].delete(NAME.as_bytes());
-        // The extension finds one key gone, and what puts it back takes its time.
-        stage.ways.slow_from("node 1: process 1 extend_all another, job", 0, 0, TTL / 5);
-        first.extend().await.expect("two nodes have it");
-        sleep(DELAY * 5).await;
-        first.release().await.expect("two nodes have it");
-        let second = stage.acquire_and_release(1).await;
-        sleep(TTL / 4).await;
-        // On the first node, and on the one that has not seen the second client.
-        let lock = stage.clients[2].lock(NAME).ttl(TTL).timeout(Duration::ZERO);
-        lock.acquire().await.is_ok_and(|third| third.fence() > second)
-    });
-}
-
-/// The period of a reader ends, a writer has the lock for a while, and then the reader's acquire arrives once more: it begins
-/// a period after the writer's.
-#[test]
-fn a_reader_is_not_extended_in_a_later_period() {
-    bites(Fault::ExtendWithoutPeriod, async || {
-        let stage = Stage::new(1, &[0, 0]);
-        stage.ways.rules().echo = Some((0, DELAY * 100));
-        let reader = stage.share(0).await;
-        stage.world.nodes()[0].delete(NAME.as_bytes());
-        let writer = stage.acquire_and_release(1).await;
-        assert!(writer > reader.fence());
-        while !stage.has_key(0) {
-            sleep(DELAY).await;
-        }
-        reader.extend().await.is_err()
-    });
-}
-
-/// The same while a reader confirms its fence: a writer has had that node meanwhile, and a larger fence.
-#[test]
-fn a_reader_does_not_confirm_in_a_later_period() {
-    bites(Fault::ConfirmWithoutPeriod, async || {
-        let stage = Stage::new(3, &[0, 2 * AHEAD_MICROS, AHEAD_MICROS]);
-        // The second and the third node have seen a large fence, the first one has not.
-        stage.ways.refuse(2, 0);
-        stage.acquire_and_release(2).await;
-        stage.ways.refuse(0, 2);
-        stage.ways.refuse(1, 1);
-        stage.clients[1].inspect(NAME).await.expect("two nodes answer");
-        stage.ways.slow_from("node 1: process 1 acquire_shared job with", 0, 0, DELAY * 40);
-        stage.ways.rules().echo = Some((0, DELAY * 20));
-        let lock = stage.clients[0].lock(NAME).shared().ttl(TTL).timeout(Duration::ZERO);
-        let confirming = tokio::spawn(async move { lock.acquire().await });
-        while stage.ways.rules().slow.is_empty() {
-            sleep(DELAY / 10).await;
-        }
-        sleep(DELAY * 2).await;
-        stage.world.nodes()[0].delete(NAME.as_bytes());
-        let writer = stage.acquire_and_release(1).await;
-        confirming.await.expect("no panic").map_or(true, |reader| reader.fence() > writer)
-    });
-}
-
-/// A reader is put back on a node after a writer has had the lock there, and has it on a quorum again.
-#[test]
-fn a_reader_is_not_put_back_below_a_later_fence() {
-    bites(Fault::RestoreWithoutFence, async || {
-        let stage = Stage::new(3, &[0, AHEAD_MICROS]);
-        stage.ways.refuse(1, 1);
-        let reader = stage.share(0).await;
-        // The node learns the scripts.
-        sleep(DELAY * 10).await;
-        stage.world.nodes()[0].delete(NAME.as_bytes());
-        reader.extend().await.expect("two nodes have it");
-        sleep(DELAY * 10).await;
-        assert!(stage.has_key(0), "it is put back");
-        stage.world.nodes()[0].delete(NAME.as_bytes());
-        // The extension finds the key gone, and what puts it back takes its time.
-        stage.ways.slow_from("node 1: process 1 extend_shared job", 0, 0, TTL / 5);
-        reader.extend().await.expect("two nodes have it");
-        sleep(DELAY * 5).await;
-        stage.world.nodes()[2].delete(NAME.as_bytes());
-        stage.acquire_and_release(1).await;
-        sleep(TTL / 4).await;
-        stage.ways.rules().slow.clear();
-        // On the first node, and on the one that has not seen the writer.
-        reader.extend().await.is_err()
-    });
-}
-
-/// A reader that is gone has its own end, however long another one is renewed.
-#[test]
-fn a_dead_reader_does_not_live_on_anothers_renewal() {
-    bites(Fault::OneEndForAll, async || {
-        let stage = Stage::new(1, &[0, 0, 0]);
-        let living = stage.clients[0].lock(NAME).shared().ttl(TTL).acquire().await.expect("it can be shared");
-        let dead = stage.share(1).await;
-        // What its process still sends does not arrive.
-        stage.ways.rules().slow.insert((1, 0), TTL * 100);
-        sleep(TTL * 2).await;
-        living.release().await.expect("it is renewed");
-        let writer = stage.clients[2].lock(NAME).ttl(TTL).timeout(Duration::ZERO).acquire().await;
-        drop(dead);
-        writer.is_ok()
-    });
-}
-
-/// Readers take turns so that one of them has the lock all the time, and a writer waits.
-#[test]
-fn readers_that_come_again_leave_the_lock_to_a_writer() {
-    const HOLD: Duration = Duration::from_millis(400);
-    bites(Fault::NoIntent, async || {
-        let stage = Stage::new(1, &[0, 0, 0]);
-        let readers = [0_usize, 1].map(|client| {
-            let lock = stage.clients[client].lock(NAME).shared().ttl(TTL);
-            tokio::spawn(async move {
-                sleep(HOLD / 2 * u32::try_from(client).unwrap_or(0)).await;
-                loop {
-                    let guard = lock.acquire().await.expect("it can be shared, sooner or later");
-                    sleep(HOLD).await;
-                    guard.release().await.expect("it is held");
-                }
-            })
-        });
-        sleep(HOLD * 2).await;
-        // The hold that has begun, and what it takes to be told.
-        let writer = stage.clients[2].lock(NAME).ttl(TTL).timeout(HOLD * 3).acquire().await;
-        for reader in readers {
-            reader.abort();
-        }
-        writer.is_ok()
     });
 }
