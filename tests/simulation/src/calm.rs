@@ -20,8 +20,6 @@ impl Network for Calm {
     fn fate(&self, _: usize, _: usize, _: Leg) -> Fate {
         Fate::Deliver(DELAY)
     }
-
-    fn note(&self, _: &dyn Fn() -> String) {}
 }
 
 /// Calm, and every acquire that the second node executes is counted.

@@ -36,8 +36,6 @@ impl Network for Distance {
         self.asked.fetch_add(u64::from((process, leg) == (1, Leg::Request)), Ordering::Relaxed);
         Fate::Deliver(Duration::from_millis(self.way_ms.load(Ordering::Relaxed)))
     }
-
-    fn note(&self, _: &dyn Fn() -> String) {}
 }
 
 /// A server at this distance, and two processes.

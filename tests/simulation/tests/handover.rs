@@ -26,8 +26,6 @@ impl Network for LastIsLate {
         let is_late = process == 0 && node == 2 && leg == Leg::Reply && self.0.load(Ordering::Relaxed);
         Fate::Deliver(if is_late { LATE } else { DELAY })
     }
-
-    fn note(&self, _: &dyn Fn() -> String) {}
 }
 
 /// Begins to acquire the lock on `runtime`.

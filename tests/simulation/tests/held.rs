@@ -63,8 +63,6 @@ impl Network for Delaying {
         };
         Fate::Deliver(DELAY)
     }
-
-    fn note(&self, _: &dyn Fn() -> String) {}
 }
 
 #[derive(Clone)]
@@ -275,8 +273,6 @@ impl Network for Far {
         };
         Fate::Deliver(late)
     }
-
-    fn note(&self, _: &dyn Fn() -> String) {}
 }
 
 /// It connects again, and is told that the script is not known: both lengthen it, but not beyond its limit.
@@ -344,8 +340,6 @@ impl Network for Cut {
         }
         Fate::Deliver(DELAY)
     }
-
-    fn note(&self, _: &dyn Fn() -> String) {}
 }
 
 /// In the older protocol, a release deletes whatever key is there until its own time is over.

@@ -34,8 +34,6 @@ impl Network for Recording {
             _ => Fate::Deliver(DELAY),
         }
     }
-
-    fn note(&self, _: &dyn Fn() -> String) {}
 }
 
 #[test]

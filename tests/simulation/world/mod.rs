@@ -95,7 +95,7 @@ pub trait Network: Send + Sync {
     fn lengthened(&self, _node: usize, _name: &str) {}
 
     /// Receives an event for a trace. `line` need not be called.
-    fn note(&self, line: &dyn Fn() -> String);
+    fn note(&self, _line: &dyn Fn() -> String) {}
 }
 
 /// A simulation: its nodes, and the processes that it makes.
