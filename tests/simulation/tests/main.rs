@@ -16,5 +16,4 @@ mod set_back;
 mod sharing;
 mod split_votes;
 mod unavailable;
-mod unusual;
 mod write_order;
