@@ -31,7 +31,7 @@ mod tls;
 
 pub use child::{is_alone, ran, test_around, this_test, this_test_without_threads};
 pub use program::Program;
-pub use proxy::{Link, Proxy};
+pub use proxy::Proxy;
 pub use redis;
 pub use sentinels::{FakeSentinel, MASTER, Sentinels};
 pub use servers::{Builder, Server, cluster};

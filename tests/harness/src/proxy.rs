@@ -21,7 +21,7 @@ use crate::{Server, ports};
 
 /// Stands between clients and one [`Server`], on an address of the same kind: unix socket or TCP (TLS passes through).
 ///
-/// Its methods are for all connections, those made already and those still to come; [`Proxy::connection`] picks one.
+/// Its methods are for all connections, those made already and those still to come, but for [`Proxy::hold_connection`].
 /// Dropping it closes its connections and its address.
 #[derive(Debug)]
 pub struct Proxy {
@@ -32,9 +32,9 @@ pub struct Proxy {
     _dir: TempDir,
 }
 
-/// One connection through a [`Proxy`], made already or still to come.
+/// One connection through a [`Proxy`].
 #[derive(Clone, Debug)]
-pub struct Link {
+struct Link {
     requests: Arc<Direction>,
     replies: Arc<Direction>,
     ends: Arc<Mutex<Ends>>,
@@ -62,7 +62,6 @@ impl Proxy {
             upstream,
             refusing: AtomicBool::new(false),
             state: Mutex::new(State {
-                accepted: 0,
                 links: Vec::new(),
                 requests: Faults::NONE,
                 replies: Faults::NONE,
@@ -85,13 +84,7 @@ impl Proxy {
     /// How many connections were accepted so far, closed ones included.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.shared.state().accepted
-    }
-
-    /// The `i`-th connection in the order of accept, from 0; it need not exist yet.
-    #[must_use]
-    pub fn connection(&self, i: usize) -> Link {
-        self.shared.state().link(i)
+        self.shared.state().links.len()
     }
 
     /// Takes requests in and keeps them until [`Proxy::let_go`].
@@ -104,11 +97,11 @@ impl Proxy {
         self.shared.replies(|faults| faults.hold = true);
     }
 
-    /// Holds both directions of the `i`-th connection, from 0; it need not exist yet.
+    /// Holds both directions of the `i`-th connection in the order of accept, from 0.
     pub fn hold_connection(&self, i: usize) {
-        let link = self.connection(i);
-        link.hold_requests();
-        link.hold_replies();
+        let link = self.shared.state().links[i].clone();
+        link.requests.change(|faults| faults.hold = true);
+        link.replies.change(|faults| faults.hold = true);
     }
 
     /// Loses everything the server answers from now on. A connection that lost something stays dead after
@@ -190,32 +183,11 @@ impl Drop for Proxy {
 }
 
 impl Link {
-    fn hold_requests(&self) {
-        self.requests.change(|faults| faults.hold = true);
-    }
-
-    /// Lets the server answer and keeps the replies until [`Link::let_go`].
-    pub fn hold_replies(&self) {
-        self.replies.change(|faults| faults.hold = true);
-    }
-
-    /// Breaks the connection once it has passed `n` more bytes of replies.
-    pub fn cut_replies_after(&self, n: usize) {
-        self.replies.change(|faults| faults.cut = Some(n));
-    }
-
-    /// Sends on what was held, in order, and ends all holding, dropping and cutting of this connection.
-    pub fn let_go(&self) {
-        for direction in [&self.requests, &self.replies] {
-            direction.change(|faults| *faults = Faults { delay: faults.delay, ..Faults::NONE });
-        }
-    }
-
-    /// Breaks the connection now: with a reset on TCP, by closing on a unix socket. Nothing where it is still to come.
-    pub fn reset(&self) {
+    /// Breaks the connection now: with a reset on TCP, by closing on a unix socket.
+    fn reset(&self) {
         let (client, server) = {
             let mut ends = self.ends();
-            ends.broken |= ends.client.is_some();
+            ends.broken = true;
             (ends.client.take(), ends.server.take())
         };
         if let Some(client) = client {
@@ -274,8 +246,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    accepted: usize,
-    /// By order of accept; longer than `accepted` where a test chose a connection that is still to come.
+    /// By order of accept, closed ones included.
     links: Vec<Link>,
     /// What new links start with.
     requests: Faults,
@@ -284,16 +255,15 @@ struct State {
 }
 
 impl State {
-    fn link(&mut self, i: usize) -> Link {
-        while self.links.len() <= i {
-            self.links.push(Link {
-                requests: Arc::new(Direction::new(self.requests)),
-                replies: Arc::new(Direction::new(self.replies)),
-                ends: Arc::default(),
-                met: Arc::clone(&self.met),
-            });
-        }
-        self.links[i].clone()
+    fn add(&mut self, client: &Arc<Stream>) -> Link {
+        let link = Link {
+            requests: Arc::new(Direction::new(self.requests)),
+            replies: Arc::new(Direction::new(self.replies)),
+            ends: Arc::new(Mutex::new(Ends { client: Some(Arc::clone(client)), server: None, broken: false })),
+            met: Arc::clone(&self.met),
+        };
+        self.links.push(link.clone());
+        link
     }
 }
 
@@ -325,14 +295,7 @@ fn accept(shared: &Arc<Shared>, listener: Listener) -> JoinHandle<()> {
                 return listener.close();
             }
             let Ok(client) = client.map(Arc::new) else { continue };
-            let link = {
-                let mut state = shared.state();
-                let i = state.accepted;
-                let link = state.link(i);
-                link.ends().client = Some(Arc::clone(&client));
-                state.accepted += 1;
-                link
-            };
+            let link = shared.state().add(&client);
             let shared = Arc::clone(&shared);
             thread::spawn(move || link.run(&client, &shared.upstream));
         }
