@@ -14,7 +14,7 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::memory::Content;
-use super::testing::{InMemory, OnServer, Seen, TOLERANCE, Thing, World};
+use super::testing::{InMemory, OnServer, Seen, TOLERANCE, Thing};
 use crate::protocol::name::Name;
 use crate::protocol::request::{Action, KeyState, Keys, Reply, Request, Wants};
 use crate::protocol::token::Token;

@@ -1,5 +1,5 @@
 //! One node seen from both sides, for tests: asked through the scripts, and prepared and read as by any other client. A
-//! store in memory and a real server behind one trait.
+//! store in memory and a real server.
 
 use std::fmt;
 use std::time::Duration;
@@ -55,20 +55,6 @@ impl fmt::Debug for Seen {
     }
 }
 
-/// A node as a test has it.
-pub(crate) trait World {
-    /// Makes the node execute a script.
-    fn ask(&mut self, request: &Request) -> Result<Reply, Failure>;
-    /// Puts a value under a key, replacing any.
-    fn put(&mut self, key: &[u8], thing: &Thing, ttl: Option<Duration>);
-    /// Deletes a key, as its expiry would.
-    fn delete(&mut self, key: &[u8]);
-    /// Looks at a key.
-    fn look(&mut self, key: &[u8]) -> Option<Seen>;
-    /// Deletes all keys.
-    fn clear(&mut self);
-}
-
 /// A node in memory whose time stands still.
 #[derive(Debug)]
 pub(crate) struct InMemory {
@@ -80,14 +66,14 @@ impl InMemory {
     pub(crate) fn new() -> Self {
         Self { store: Store::default(), now: Clock::System.wall_micros() }
     }
-}
 
-impl World for InMemory {
-    fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
+    /// Makes the node execute a script.
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
         self.store.execute_tampered(self.now, request)
     }
 
-    fn put(&mut self, key: &[u8], thing: &Thing, ttl: Option<Duration>) {
+    /// Puts a value under a key, replacing any.
+    pub(crate) fn put(&mut self, key: &[u8], thing: &Thing, ttl: Option<Duration>) {
         let content = match thing {
             Thing::Text(text) => Content::Text(text.clone()),
             Thing::Sorted(members) => Content::Sorted(members.iter().cloned().collect()),
@@ -98,16 +84,19 @@ impl World for InMemory {
         self.store.put(key, content, expires);
     }
 
-    fn delete(&mut self, key: &[u8]) {
+    /// Deletes a key, as its expiry would.
+    pub(crate) fn delete(&mut self, key: &[u8]) {
         self.store.delete(key);
     }
 
-    fn look(&mut self, key: &[u8]) -> Option<Seen> {
+    /// Looks at a key.
+    pub(crate) fn look(&mut self, key: &[u8]) -> Option<Seen> {
         let content = self.store.contents(self.now).find(|(other, _)| *other == key)?.1.clone();
         Some(Seen { content, left: self.store.ttl_left(self.now, key) })
     }
 
-    fn clear(&mut self) {
+    /// Deletes all keys.
+    pub(crate) fn clear(&mut self) {
         // Its time is that of the servers again, which has gone on.
         *self = Self::new();
     }
@@ -165,6 +154,47 @@ impl OnServer {
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut self.own).unwrap();
         seconds * 1_000_000 + micros
     }
+
+    /// Makes the node execute a script.
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
+        self.runtime.block_on(self.connection.call_known(request))
+    }
+
+    /// Puts a value under a key, replacing any.
+    pub(crate) fn put(&mut self, key: &[u8], thing: &Thing, ttl: Option<Duration>) {
+        let mut steps = redis::pipe();
+        steps.del(key).ignore();
+        match thing {
+            Thing::Text(text) => steps.set(key, text).ignore(),
+            Thing::Sorted(members) => {
+                for (score, member) in members {
+                    steps.cmd("ZADD").arg(key).arg(text_of(*score)).arg(member).ignore();
+                }
+                &mut steps
+            }
+            Thing::List => steps.rpush(key, "element").ignore(),
+            Thing::Hash => steps.hset(key, "field", "value").ignore(),
+        };
+        if let Some(ttl) = ttl {
+            steps.pexpire(key, i64::try_from(ttl.as_millis()).unwrap()).ignore();
+        }
+        steps.exec(&mut self.own).unwrap();
+    }
+
+    /// Deletes a key, as its expiry would.
+    pub(crate) fn delete(&mut self, key: &[u8]) {
+        redis::cmd("DEL").arg(key).exec(&mut self.own).unwrap();
+    }
+
+    /// Looks at a key.
+    pub(crate) fn look(&mut self, key: &[u8]) -> Option<Seen> {
+        self.look_at(&[key]).remove(0)
+    }
+
+    /// Deletes all keys.
+    pub(crate) fn clear(&mut self) {
+        redis::cmd("FLUSHALL").exec(&mut self.own).unwrap();
+    }
 }
 
 /// Reads any keys in one request.
@@ -190,43 +220,5 @@ fn text_of(score: i64) -> String {
         i64::MAX => "inf".to_owned(),
         i64::MIN => "-inf".to_owned(),
         score => score.to_string(),
-    }
-}
-
-impl World for OnServer {
-    fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
-        self.runtime.block_on(self.connection.call_known(request))
-    }
-
-    fn put(&mut self, key: &[u8], thing: &Thing, ttl: Option<Duration>) {
-        let mut steps = redis::pipe();
-        steps.del(key).ignore();
-        match thing {
-            Thing::Text(text) => steps.set(key, text).ignore(),
-            Thing::Sorted(members) => {
-                for (score, member) in members {
-                    steps.cmd("ZADD").arg(key).arg(text_of(*score)).arg(member).ignore();
-                }
-                &mut steps
-            }
-            Thing::List => steps.rpush(key, "element").ignore(),
-            Thing::Hash => steps.hset(key, "field", "value").ignore(),
-        };
-        if let Some(ttl) = ttl {
-            steps.pexpire(key, i64::try_from(ttl.as_millis()).unwrap()).ignore();
-        }
-        steps.exec(&mut self.own).unwrap();
-    }
-
-    fn delete(&mut self, key: &[u8]) {
-        redis::cmd("DEL").arg(key).exec(&mut self.own).unwrap();
-    }
-
-    fn look(&mut self, key: &[u8]) -> Option<Seen> {
-        self.look_at(&[key]).remove(0)
-    }
-
-    fn clear(&mut self) {
-        redis::cmd("FLUSHALL").exec(&mut self.own).unwrap();
     }
 }
