@@ -11,6 +11,7 @@ use super::Connection;
 use super::memory::{Content, SortedSet, Store};
 use super::redis::{How, RedisNode};
 use crate::address::Address;
+use crate::node::event::EventSink;
 use crate::protocol::request::{Reply, Request};
 use crate::sys::clock::Clock;
 use crate::transport::failure::Failure;
@@ -114,10 +115,7 @@ impl OnServer {
     pub(crate) fn start(program: Program) -> Self {
         let server = Server::builder().program(program).start();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None, None, None);
-        let how = How { clock: &Clock::System, progress: &Progress::default(), events: None, is_known: false };
-        let (connection, _) = runtime.block_on(node.connect(&how)).unwrap();
-        Self { connection: Connection::Redis(connection), runtime, own: server.connect(), server }
+        Self { connection: connect(&server, &runtime, None), runtime, own: server.connect(), server }
     }
 
     /// Returns how many of these commands the server has been sent.
@@ -195,6 +193,13 @@ impl OnServer {
     pub(crate) fn clear(&mut self) {
         redis::cmd("FLUSHALL").exec(&mut self.own).unwrap();
     }
+}
+
+/// Connects to a server as the library does, which tells `events` of changes if there are any.
+pub(crate) fn connect(server: &Server, runtime: &Runtime, events: Option<EventSink>) -> Connection {
+    let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None, None, None);
+    let how = How { clock: &Clock::System, progress: &Progress::default(), events, is_known: false };
+    Connection::Redis(runtime.block_on(node.connect(&how)).unwrap().0)
 }
 
 /// Reads any keys in one request.

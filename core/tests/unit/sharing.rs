@@ -10,8 +10,7 @@ use redis::FromRedisValue;
 use tokio::runtime::{Builder, Runtime};
 
 use super::Connection;
-use super::redis::{How, RedisNode};
-use crate::address::Address;
+use super::testing::connect;
 use crate::node::event::{EventSink, NodeEvent};
 use crate::protocol::name::Name;
 use crate::protocol::request::{Action, Keys, Reply, Request, Wants};
@@ -19,7 +18,6 @@ use crate::protocol::token::Token;
 use crate::sys::clock::Clock;
 use crate::sys::random::Random;
 use crate::transport::failure::Failure;
-use crate::transport::progress::Progress;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -67,7 +65,6 @@ impl Stage {
     fn start(program: Program) -> Self {
         let server = Server::builder().program(program).start();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None, None, None);
         let changes = Arc::new(AtomicU32::new(0));
         let name = Name::parse(*b"foo").unwrap();
         let (counted, lock) = (Arc::clone(&changes), Arc::clone(name.lock_key()));
@@ -76,14 +73,9 @@ impl Stage {
                 counted.fetch_add(1, Ordering::SeqCst);
             }
         });
-        let connect = |events| {
-            let how = How { clock: &Clock::System, progress: &Progress::default(), events, is_known: false };
-            let connected = runtime.block_on(node.connect(&how));
-            Connection::Redis(connected.unwrap().0)
-        };
         Self {
-            quiet: connect(None),
-            notified: connect(Some(events)),
+            quiet: connect(&server, &runtime, None),
+            notified: connect(&server, &runtime, Some(events)),
             changes,
             shared: Keys::of_shared(&name, "worker-7".into()),
             alone: Keys::of(&name),
