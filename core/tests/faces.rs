@@ -11,8 +11,10 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use harness::redis::cmd;
-use harness::{Proxy, SLACK, Server, cluster, eventually};
+use harness::{Proxy, SLACK, Server, cluster, eventually, urls};
 use redlock::{ErrorKind, LockState, LostReason, NodeState, NodeView, Redlock, blocking};
+
+use crate::suite::{current_thread, one_worker};
 
 /// Drives a future without any runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -30,14 +32,6 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
             Poll::Pending => thread::park(),
         }
     }
-}
-
-fn current_thread() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
-}
-
-fn urls(servers: &[Server]) -> Vec<String> {
-    servers.iter().map(Server::url).collect()
 }
 
 /// Everything a lock can do, once.
@@ -65,7 +59,7 @@ fn a_client_outlives_its_first_runtime() {
         let guard = runtime.block_on(redlock.lock("foo").acquire()).unwrap();
         drop(runtime);
         assert!(guard.is_held());
-        let next = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let next = one_worker();
         next.block_on(guard.extend()).unwrap();
         next.block_on(guard.release()).unwrap();
         next.block_on(cycle(&redlock));

@@ -11,9 +11,10 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use harness::redis::FromRedisValue;
-use harness::{Proxy, Server, cluster, eventually, this_test};
+use harness::{Proxy, Server, cluster, eventually, this_test, urls};
 use redlock::{Guard, Redlock};
-use tokio::runtime::Runtime;
+
+use crate::suite::current_thread;
 
 /// Of keys that do not expire within a test.
 const LONG: Duration = Duration::from_secs(60);
@@ -22,10 +23,6 @@ const LONG: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_secs(8);
 /// More than any test of single locks has, and little enough for a busy machine.
 const MANY: usize = 2_000;
-
-fn current_thread() -> Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
-}
 
 fn names() -> Vec<String> {
     (0..MANY).map(|n| format!("name:{n}")).collect()
@@ -73,7 +70,7 @@ fn calls_dropped_at_once_leave_no_key() {
     harness::alone!();
     for nodes in [1, 3] {
         let servers = cluster(nodes);
-        let redlock = client(servers.iter().map(Server::url), LONG);
+        let redlock = client(urls(&servers), LONG);
         let runtime = current_thread();
         runtime.block_on(async {
             redlock.lock("warm-up").await.unwrap().release().await.unwrap();

@@ -13,6 +13,8 @@ use std::time::Duration;
 use harness::{MASTER, Proxy, Server, eventually, redis};
 use redlock::{Error, ErrorKind, Redlock, blocking};
 
+use crate::suite::one_worker;
+
 /// Characters that a URL, a shell or a log format could trip over.
 const SECRET: &str = "S3CR3T@:/?#[]%,+&= {}\\\"'$";
 const ENCODED: &str = "S3CR3T%40%3A%2F%3F%23%5B%5D%25%2C%2B%26%3D%20%7B%7D%5C%22%27%24";
@@ -92,10 +94,6 @@ impl Debug for Seen {
     }
 }
 
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
-}
-
 /// A server that asks for the secret, with its addresses over both transports.
 fn guarded() -> (Server, Vec<String>) {
     let server = Server::builder().tcp(true).args(["--requirepass", SECRET]).start();
@@ -155,7 +153,7 @@ fn use_within(seen: &Seen, nodes: &[String], timeout: Duration) -> Option<Error>
         }
     };
     seen.show(&redlock);
-    let runtime = runtime();
+    let runtime = one_worker();
     runtime.block_on(async {
         let lock = redlock.lock("foo");
         seen.show(&lock);
@@ -360,7 +358,7 @@ fn tokens() {
     let mut admin = admin(&server);
     let mut tokens = Vec::new();
     let url = urls[0].clone();
-    let runtime = runtime();
+    let runtime = one_worker();
     runtime.block_on(async {
         let redlock = Redlock::new(&url).unwrap();
         let lock = redlock.lock("foo").ttl(Duration::from_secs(1)).timeout(harness::LIMIT);

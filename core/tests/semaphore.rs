@@ -3,30 +3,18 @@
 
 use std::time::{Duration, Instant};
 
-use harness::{Proxy, Server, eventually};
+use harness::{Proxy, Server, eventually, urls};
 use redlock::{Guard, Redlock};
 use tokio::task::JoinSet;
+
+use crate::shared::client_apart;
 
 const NAME: &str = "pool";
 const PERMITS: u32 = 10;
 const PROCESSES: usize = 100;
 
-/// Of slots that would not end by themselves within a test.
-const LONG: Duration = Duration::from_secs(60);
 /// How often a waiter looks at least, although nothing happens.
 const BACKSTOP_LEAST: Duration = Duration::from_millis(1_500);
-
-/// Clients that share nothing, as those of as many processes.
-fn clients(servers: &[Server], ttl: Duration) -> Vec<(Vec<Proxy>, Redlock)> {
-    let client = |_| {
-        let proxies: Vec<_> = servers.iter().map(Proxy::to).collect();
-        let urls: Vec<_> = proxies.iter().map(Proxy::url).collect();
-        // A busy machine answers late, and a node that is given up is asked more often than these tests know.
-        let builder = Redlock::builder().nodes(urls).ttl(ttl).node_timeout(ttl / 2);
-        (proxies, builder.restart_delay(Duration::ZERO).build().unwrap())
-    };
-    (0..PROCESSES).map(client).collect()
-}
 
 /// How many wait, as far as the server knows.
 fn waiting(server: &Server) -> usize {
@@ -64,7 +52,7 @@ async fn next(calls: &mut JoinSet<Guard>) -> Option<Guard> {
 async fn a_release_wakes_a_hundred_waiters_once_each_and_all_get_a_slot() {
     harness::alone!();
     let servers = [Server::start()];
-    let clients = clients(&servers, LONG);
+    let clients: Vec<_> = (0..PROCESSES).map(|_| client_apart(&servers)).collect();
     let mut holders = fill(&clients[0].1).await;
     let mut calls = wait(&clients, &servers[0]);
     let (before, start) = (servers[0].scripts_asked(), Instant::now());
@@ -92,8 +80,7 @@ async fn who_waits_is_counted_where_a_slot_is_free_that_no_quorum_has() {
             server.command(&["SET", &format!("redlock:slot:{slot}:{{{NAME}}}"), "another"]);
         }
     }
-    let nodes: Vec<_> = servers.iter().map(Server::url).collect();
-    let client = Redlock::builder().nodes(nodes).restart_delay(Duration::ZERO).build().unwrap();
+    let client = Redlock::builder().nodes(urls(&servers)).restart_delay(Duration::ZERO).build().unwrap();
     let call = tokio::spawn(async move { client.semaphore(NAME, 2).acquire().await.unwrap() });
     for server in &servers {
         eventually("it is counted", || waiting(server) > 0);

@@ -5,9 +5,11 @@ use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
 use harness::redis::{Value, from_redis_value};
-use harness::{LIMIT, Proxy, Server, eventually};
-use redlock::{Error, ErrorKind, Guard, Lock, LockState, Redlock};
-use tokio::task::{JoinHandle, JoinSet};
+use harness::{LIMIT, Proxy, Server, cluster, eventually};
+use redlock::{ErrorKind, Guard, Lock, LockState, Redlock};
+use tokio::task::JoinSet;
+
+use crate::suite::{Call, end};
 
 const NAME: &str = "page";
 const WAITERS: &str = "redlock:waiters:{page}";
@@ -17,15 +19,8 @@ const LONG: Duration = Duration::from_secs(60);
 /// Of locks whose end is waited for.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// A call on its way.
-type Call = JoinHandle<Result<Guard, Error>>;
-
-fn servers(nodes: usize) -> Vec<Server> {
-    (0..nodes).map(|_| Server::start()).collect()
-}
-
 /// A client that shares nothing with others, as that of another process.
-fn client(servers: &[Server]) -> (Vec<Proxy>, Redlock) {
+pub(crate) fn client_apart(servers: &[Server]) -> (Vec<Proxy>, Redlock) {
     let proxies: Vec<_> = servers.iter().map(Proxy::to).collect();
     let urls: Vec<_> = proxies.iter().map(Proxy::url).collect();
     // A busy machine answers late, and a node that is given up is not asked.
@@ -61,17 +56,12 @@ fn begin<Kind>(lock: Lock<Kind>) -> Call {
     tokio::spawn(lock.into_future())
 }
 
-/// What `call` comes to.
-async fn end(call: Call) -> Result<Guard, Error> {
-    tokio::time::timeout(LIMIT, call).await.expect("every call ends").unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_readers_share_one_name() {
-    for servers in [servers(1), servers(5)] {
+    for servers in [cluster(1), cluster(5)] {
         const READERS: i64 = 1_000;
         let servers = &servers[..];
-        let (_proxies, client) = client(servers);
+        let (_proxies, client) = client_apart(servers);
         let start = Instant::now();
         let mut calls = JoinSet::new();
         for _ in 0..READERS {
@@ -100,8 +90,8 @@ async fn a_thousand_readers_share_one_name() {
 /// the lock can be shared.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_one_process_wait_as_those_of_several_do() {
-    let servers = servers(1);
-    let (_proxies, client) = client(&servers);
+    let servers = cluster(1);
+    let (_proxies, client) = client_apart(&servers);
     let writer = client.lock(NAME).await.unwrap();
     let readers: Vec<_> = (0..10).map(|_| begin(client.lock(NAME).shared())).collect();
     eventually("a reader waits", || is_counted(&servers));
@@ -124,8 +114,8 @@ async fn calls_of_one_process_wait_as_those_of_several_do() {
 /// between them then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_forgot_gets_its_readers_back() {
-    let servers = servers(3);
-    let (_proxies, client) = client(&servers);
+    let servers = cluster(3);
+    let (_proxies, client) = client_apart(&servers);
     let lock = || lasting(client.lock(NAME).shared(), SHORT);
     let first = lock().await.unwrap();
     eventually("every node has it", || all_have(&servers, 1));
@@ -163,8 +153,8 @@ async fn after_a_restart_without_data_nobody_shares_for_a_ttl() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_does_not_ask_for_each_reader_that_renews() {
     const READERS: i64 = 300;
-    let servers = servers(1);
-    let [(_one, one), (_other, other)] = [client(&servers), client(&servers)];
+    let servers = cluster(1);
+    let [(_one, one), (_other, other)] = [client_apart(&servers), client_apart(&servers)];
     let mut calls = JoinSet::new();
     for _ in 0..READERS {
         calls.spawn(lasting(one.lock(NAME).shared(), SHORT * 3).into_future());

@@ -18,6 +18,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata};
 
+use crate::suite::current_thread;
+
 const TTL: Duration = Duration::from_secs(1);
 
 /// A subscriber that blocks at some losses until they are let go. It panics at others, or makes a call.
@@ -90,11 +92,7 @@ async fn told(guard: &Guard) -> Option<LostReason> {
 #[test]
 fn a_subscriber_that_blocks_keeps_no_loss_from_being_told() {
     harness::alone!();
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(losses_behind_a_blocked_event());
+    current_thread().block_on(losses_behind_a_blocked_event());
 }
 
 async fn losses_behind_a_blocked_event() {
@@ -187,7 +185,7 @@ fn a_call_that_blocks_a_thread_of_the_library_is_refused() {
 
     let (sender, answer) = channel();
     let waker = Waker::from(Arc::new(Calls(sender)));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = current_thread();
     let redlock = Redlock::new("memory://hold-calls").unwrap();
     let lock = redlock.lock("woken").ttl(TTL / 10).auto_renew(false);
     let guard = runtime.block_on(lock.acquire()).unwrap();

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use harness::redis::{self, from_redis_value};
 use harness::{LIMIT, Proxy, Server, eventually};
-use redlock::{Error, ErrorKind, Guard, Redlock, blocking};
-use tokio::task::JoinHandle;
+use redlock::{ErrorKind, Redlock, blocking};
+
+use super::{Call, end};
 
 /// Most connects to one node in a second.
 const MOST_PER_SECOND: u64 = 20;
@@ -32,14 +33,14 @@ fn connections(server: &Server) -> HashSet<u64> {
 }
 
 /// Asks for `count` locks at once.
-fn wait_for(redlock: &Redlock, count: usize) -> Vec<JoinHandle<Result<Guard, Error>>> {
+fn wait_for(redlock: &Redlock, count: usize) -> Vec<Call> {
     (0..count).map(|i| tokio::spawn(redlock.lock(format!("job:{i}")).into_future())).collect()
 }
 
 /// Now that the server is back, each of the calls gets its lock.
-async fn are_served(calls: Vec<JoinHandle<Result<Guard, Error>>>) {
+async fn are_served(calls: Vec<Call>) {
     for call in calls {
-        drop(tokio::time::timeout(LIMIT, call).await.expect("it is noticed").unwrap().unwrap());
+        drop(end(call).await.unwrap());
     }
 }
 

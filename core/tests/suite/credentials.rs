@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use harness::{LIMIT, Server, cluster, eventually};
+use harness::{LIMIT, Server, cluster, eventually, urls};
 use redlock::{ErrorKind, Login, Redlock, blocking};
+
+use super::current_thread;
 
 const NAME: &str = "foo";
 
@@ -57,7 +59,7 @@ impl Service {
 
     fn client(&self) -> redlock::Builder {
         let service = self.clone();
-        Redlock::builder().nodes(self.servers.iter().map(Server::url).collect::<Vec<_>>()).credentials(move || {
+        Redlock::builder().nodes(urls(&*self.servers)).credentials(move || {
             let service = service.clone();
             async move {
                 while service.hangs.load(Ordering::SeqCst) && service.made() > 0 {
@@ -239,10 +241,7 @@ async fn a_guard_that_is_dropped_after_its_runtime_sends_a_new_login() {
     let service = Service::new(cluster(3), LIFE);
     let redlock = service.client().build().unwrap();
     let client = redlock.clone();
-    let guard = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(client.lock(NAME).into_future()).unwrap()
-    });
+    let guard = std::thread::spawn(move || current_thread().block_on(client.lock(NAME).into_future()).unwrap());
     let guard = guard.join().unwrap();
     eventually("there is another login", || service.made() >= 2);
     std::thread::spawn(move || drop(guard)).join().expect("a drop does not panic");

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use harness::redis::from_redis_value;
-use harness::{FakeSentinel, MASTER, Proxy, SLACK, Sentinels, Server, cluster, eventually};
+use harness::{FakeSentinel, MASTER, Proxy, SLACK, Sentinels, Server, cluster, eventually, urls};
 use redlock::{Diagnosis, Level, Redlock, blocking};
 
 /// The most serious level that a check found, and its message.
@@ -32,8 +32,7 @@ fn keys(server: &Server) -> u64 {
 #[test]
 fn servers_as_they_should_be_and_no_key_stays() {
     let servers = cluster(3);
-    let urls: Vec<_> = servers.iter().map(Server::url).collect();
-    for diagnosis in diagnose(Redlock::builder().nodes(urls)) {
+    for diagnosis in diagnose(Redlock::builder().nodes(urls(&servers))) {
         assert_eq!(diagnosis.level(), Level::Ok, "{diagnosis:?}");
         for check in
             ["connection", "role", "version", "resp3", "info", "tracking", "evalsha", "rights", "eviction", "clock"]

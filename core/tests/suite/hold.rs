@@ -5,14 +5,12 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use harness::redis::from_redis_value;
-use harness::{Proxy, Server, all_have, cluster, eventually};
+use harness::{Proxy, Server, all_have, cluster, eventually, urls};
 use redlock::bindings::operator::attach_again;
 use redlock::testing::MemoryServer;
 use redlock::{Error, ErrorKind, Guard, LostReason, Point, PointValue, Redlock, blocking};
 
-fn client(servers: &[Server]) -> Redlock {
-    Redlock::new(servers.iter().map(Server::url).collect::<Vec<_>>()).unwrap()
-}
+use super::{client, one_worker};
 
 fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1
@@ -20,10 +18,6 @@ fn quorum(nodes: usize) -> usize {
 
 fn text(server: &Server) -> Option<String> {
     server.get("foo").map(|value| String::from_utf8(value).unwrap())
-}
-
-fn urls(servers: &[Server]) -> Vec<String> {
-    servers.iter().map(Server::url).collect()
 }
 
 /// A lock whose next renewals are far away, held by the background's own connections.
@@ -127,9 +121,9 @@ enum Fate {
 fn released_twice(fate: Fate, nodes: usize) -> Result<(), Error> {
     let servers = cluster(nodes);
     let proxy = Proxy::to(&servers[0]);
-    let urls: Vec<_> = [proxy.url()].into_iter().chain(servers[1..].iter().map(Server::url)).collect();
-    let redlock = Redlock::builder().nodes(urls).node_timeout(Duration::from_secs(5)).build().unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let nodes: Vec<_> = [proxy.url()].into_iter().chain(urls(&servers[1..])).collect();
+    let redlock = Redlock::builder().nodes(nodes).node_timeout(Duration::from_secs(5)).build().unwrap();
+    let runtime = one_worker();
     let guard = runtime.block_on(redlock.lock("foo").acquire()).unwrap();
     eventually("all nodes have granted", || servers.iter().all(|server| text(server).is_some()));
     if fate == Fate::Taken {
@@ -228,7 +222,7 @@ async fn a_node_that_grants_after_the_lock_was_detached_keeps_no_key() {
     servers[2].freeze();
     let detached = redlock.lock("foo").ttl(Duration::from_secs(60)).await.unwrap().detach().await.unwrap();
     // A client whose connection to that node is not made.
-    let other = Redlock::new(servers.iter().rev().map(Server::url).collect::<Vec<_>>()).unwrap();
+    let other = Redlock::new(urls(servers.iter().rev())).unwrap();
     other.attach(detached.as_str()).await.unwrap().release().await.unwrap();
     servers[2].thaw();
     // It does the acquire first.

@@ -23,3 +23,32 @@ mod surface;
 #[cfg(feature = "testing")]
 mod tls;
 mod waiting;
+
+use harness::{Server, urls};
+use redlock::{Error, Guard, Redlock};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+
+/// A call on its way.
+pub(crate) type Call = JoinHandle<Result<Guard, Error>>;
+
+/// What `call` comes to.
+#[allow(clippy::disallowed_methods, reason = "real servers live in real time")]
+pub(crate) async fn end(call: Call) -> Result<Guard, Error> {
+    tokio::time::timeout(harness::LIMIT, call).await.expect("every call ends").unwrap()
+}
+
+/// A client with the defaults.
+pub(crate) fn client(servers: &[Server]) -> Redlock {
+    Redlock::new(urls(servers)).unwrap()
+}
+
+/// A runtime that runs only while a test waits for something of it.
+pub(crate) fn current_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A runtime whose tasks run while a test waits for other things.
+pub(crate) fn one_worker() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}

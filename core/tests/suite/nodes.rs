@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use harness::{LIMIT, SLACK, Server, cluster, eventually};
+use harness::{LIMIT, SLACK, Server, cluster, eventually, urls};
 use redlock::{Error, ErrorKind, NodeState, Redlock, blocking};
-use tokio::runtime::Runtime;
 
 use super::log::{Log, of_all_threads, on_this_thread};
+use super::one_worker;
 
 /// The default of `node_timeout` at the default ttl.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -71,14 +71,6 @@ impl Client {
     }
 }
 
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
-}
-
-fn urls<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Vec<String> {
-    servers.into_iter().map(Server::url).collect()
-}
-
 /// Runs `call`, which may take `limit` and what a busy machine adds.
 fn within<T>(limit: Duration, what: &str, call: impl FnOnce() -> T) -> T {
     let start = Instant::now();
@@ -129,7 +121,7 @@ fn a_call_that_waits_for_a_bar_says_so() {
 fn a_call_behind_one_that_has_heard_nothing_does_not_say_that_others_hold_the_lock() {
     let server = Server::start();
     let redlock = Redlock::builder().nodes(server.url()).node_timeout(Duration::from_secs(5)).build().unwrap();
-    runtime().block_on(async {
+    one_worker().block_on(async {
         let guard = redlock.lock(NAME).await.unwrap();
         server.command(&["SET", "redlock:waiters:{foo}", "99"]);
         guard.release().await.unwrap();

@@ -10,12 +10,13 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{SLACK, Server, cluster, eventually, this_test};
+use harness::{SLACK, Server, cluster, eventually, this_test, urls};
 use redlock::{ErrorKind, Redlock};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::{consts::SIGTERM, low_level::pipe};
 use tokio::net::UnixStream;
-use tokio::runtime::Runtime;
+
+use super::{client, current_thread};
 
 const TTL: Duration = Duration::from_secs(3);
 /// Of keys that would not go by themselves within a test.
@@ -24,14 +25,6 @@ const LONG: Duration = Duration::from_secs(60);
 const END: Duration = Duration::from_secs(1);
 /// The longest time that a shutdown waits for the servers.
 pub(super) const SHUTDOWN: Duration = Duration::from_millis(500);
-
-fn current_thread() -> Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
-}
-
-fn client(servers: &[Server]) -> Redlock {
-    Redlock::new(servers.iter().map(Server::url).collect::<Vec<_>>()).unwrap()
-}
 
 fn held(servers: &[Server], name: &str) -> bool {
     servers.iter().filter(|server| server.get(name).is_some()).count() > servers.len() / 2
@@ -177,9 +170,8 @@ fn leaves_no_key(test: &str, nodes: usize, how: &str) -> bool {
 /// Runs `test` of this file in a process of its own, and ends it with SIGTERM when it is ready.
 fn terminated(test: &str, servers: &[Server], how: &str) -> ExitStatus {
     let mut command = this_test(module_path!(), test);
-    let urls: Vec<_> = servers.iter().map(Server::url).collect();
     command.stdout(Stdio::piped());
-    command.env("REDLOCK_TEST_URLS", urls.join(",")).env("REDLOCK_TEST_HOW", how);
+    command.env("REDLOCK_TEST_URLS", urls(servers).join(",")).env("REDLOCK_TEST_HOW", how);
     let mut child = harness::spawn(command).unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.map_while(Result::ok).any(|line| line == "ready"));
@@ -241,9 +233,8 @@ fn calls_that_wait_are_answered_when_the_process_shuts_down() {
             server.command(&["SET", "contended", "theirs"]);
         }
         let mut command = this_test(module_path!(), NAME);
-        let urls: Vec<_> = servers.iter().map(Server::url).collect();
         command.stdout(Stdio::piped());
-        command.env("REDLOCK_TEST_URLS", urls.join(","));
+        command.env("REDLOCK_TEST_URLS", urls(&servers).join(","));
         let child = harness::spawn(command).unwrap();
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();

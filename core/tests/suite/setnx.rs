@@ -5,19 +5,11 @@ use std::time::Duration;
 
 use harness::{Proxy, Server, eventually};
 use redlock::{ErrorKind, LostReason, Redlock, SetnxGuard, SetnxLock};
-use tokio::runtime::Runtime;
+
+use super::one_worker;
 
 /// Of keys that would not go by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);
-
-fn client(server: &Server) -> Redlock {
-    Redlock::new(server.url()).unwrap()
-}
-
-/// Whose tasks run while a test waits.
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
-}
 
 /// A lock on a server behind a proxy, whose connection is made and whose scripts are known.
 async fn behind(proxy: &Proxy) -> SetnxLock {
@@ -29,7 +21,7 @@ async fn behind(proxy: &Proxy) -> SetnxLock {
 #[tokio::test]
 async fn a_body_ends_with_the_lock() {
     let server = Server::start();
-    let redlock = client(&server);
+    let redlock = Redlock::new(server.url()).unwrap();
     assert_eq!(redlock.setnx_lock("foo").run(async |guard: &SetnxGuard| guard.is_held()).await.ok(), Some(true));
     assert_eq!(server.get("foo"), None);
     let endless = async |_: &SetnxGuard| std::future::pending::<()>().await;
@@ -41,7 +33,7 @@ async fn a_body_ends_with_the_lock() {
 fn a_release_without_a_connection_is_sent_when_there_is_one() {
     let server = Server::builder().tcp(true).start();
     let proxy = Proxy::to(&server);
-    let runtime = runtime();
+    let runtime = one_worker();
     let lock = runtime.block_on(behind(&proxy));
     let guard = runtime.block_on(lock.acquire()).unwrap();
     proxy.refuse(true);

@@ -14,6 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
 
+use super::current_thread;
 use super::log::of_all_threads;
 
 fn server() -> Option<Server> {
@@ -31,10 +32,6 @@ fn child(test: &str, authority: &Path, url: &str) {
     ran(command);
 }
 
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
-}
-
 #[test]
 fn a_trusted_certificate_works() {
     if let Ok(url) = std::env::var("REDLOCK_TEST_CHILD") {
@@ -45,7 +42,7 @@ fn a_trusted_certificate_works() {
             guard.extend().unwrap();
             guard.release().unwrap();
         }
-        runtime().block_on(async {
+        current_thread().block_on(async {
             let guard = Redlock::new(&url).unwrap().lock("foo").timeout(Duration::from_secs(9)).await.unwrap();
             guard.extend().await.unwrap();
             guard.release().await.unwrap();

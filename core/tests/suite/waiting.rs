@@ -6,9 +6,10 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use harness::redis::{self, from_redis_value};
-use harness::{SLACK, Server, cluster, eventually};
-use redlock::{Error, ErrorKind, Guard, Lock, Redlock};
-use tokio::task::JoinHandle;
+use harness::{SLACK, Server, cluster, eventually, urls};
+use redlock::{ErrorKind, Guard, Lock, Redlock};
+
+use super::{Call, end};
 
 /// Of locks that would not end by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);
@@ -18,13 +19,6 @@ const BACKSTOP: Duration = Duration::from_secs(2);
 const BACKSTOP_LEAST: Duration = Duration::from_millis(1500);
 
 const NAME: &str = "foo";
-
-/// A call on its way.
-type Call = JoinHandle<Result<Guard, Error>>;
-
-fn urls(servers: &[Server]) -> Vec<String> {
-    servers.iter().map(Server::url).collect()
-}
 
 fn client(urls: impl IntoIterator<Item = String>) -> Redlock {
     Redlock::builder()
@@ -108,16 +102,28 @@ fn waited_for(nodes: usize) -> (Vec<Server>, Redlock, Call) {
     (servers, redlock, waiter)
 }
 
-/// What `call` comes to.
-async fn end(call: Call) -> Result<Guard, Error> {
-    tokio::time::timeout(harness::LIMIT, call).await.expect("every call ends").unwrap()
-}
-
 /// What `call` gets, which may take `limit` and what a busy machine adds.
 async fn within(limit: Duration, what: &str, call: Call) -> Guard {
     let result = tokio::time::timeout(limit + SLACK, call).await;
     let result = result.unwrap_or_else(|_| panic!("{what}: not within {limit:?}"));
     result.unwrap().unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+/// Each of the calls gets the lock in its turn, and releases it.
+async fn are_served_in_order(calls: Vec<Call>) {
+    let uses = calls.into_iter().map(|call| {
+        tokio::spawn(async {
+            let guard = end(call).await.unwrap();
+            let fence = guard.fence();
+            guard.release().await.unwrap();
+            fence
+        })
+    });
+    let mut fences = Vec::new();
+    for each in uses.collect::<Vec<_>>() {
+        fences.push(each.await.unwrap());
+    }
+    assert!(fences.is_sorted(), "{fences:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -147,19 +153,7 @@ async fn waiters_of_one_process_are_served_in_the_order_of_their_arrival() {
             calls.push(begin(redlock.lock(NAME)).await);
         }
         all(&servers, &["DEL", NAME]);
-        let uses = calls.into_iter().map(|call| {
-            tokio::spawn(async {
-                let guard = end(call).await.unwrap();
-                let fence = guard.fence();
-                guard.release().await.unwrap();
-                fence
-            })
-        });
-        let mut fences = Vec::new();
-        for each in uses.collect::<Vec<_>>() {
-            fences.push(each.await.unwrap());
-        }
-        assert!(fences.is_sorted(), "{fences:?}");
+        are_served_in_order(calls).await;
     }
 }
 
@@ -167,24 +161,11 @@ async fn waiters_of_one_process_are_served_in_the_order_of_their_arrival() {
 async fn calls_that_are_denied_together_are_served_in_their_order() {
     let redlock = Redlock::new("memory://denied-together").unwrap();
     let held = redlock.lock(NAME).await.unwrap();
-    let call = |_| {
-        let acquired = redlock.lock(NAME).acquire();
-        tokio::spawn(async {
-            let guard = acquired.await.unwrap();
-            let fence = guard.fence();
-            guard.release().await.unwrap();
-            fence
-        })
-    };
-    let calls: Vec<_> = (0..8).map(call).collect();
+    let calls: Vec<_> = (0..8).map(|_| tokio::spawn(redlock.lock(NAME).acquire())).collect();
     // Each has tried once.
     tokio::task::yield_now().await;
     held.release().await.unwrap();
-    let mut fences = Vec::new();
-    for call in calls {
-        fences.push(call.await.unwrap());
-    }
-    assert!(fences.is_sorted(), "{fences:?}");
+    are_served_in_order(calls).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

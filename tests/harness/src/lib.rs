@@ -34,7 +34,7 @@ pub use program::Program;
 pub use proxy::Proxy;
 pub use redis;
 pub use sentinels::{FakeSentinel, MASTER, Sentinels};
-pub use servers::{Builder, Server, cluster};
+pub use servers::{Builder, Server, cluster, urls};
 pub use spawner::spawn;
 pub use tls::{Authority, self_signed_with_a_strange_extension};
 

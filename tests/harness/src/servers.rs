@@ -393,6 +393,11 @@ impl Drop for Server {
     }
 }
 
+/// The addresses of servers, in their order.
+pub fn urls<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Vec<String> {
+    servers.into_iter().map(Server::url).collect()
+}
+
 /// Starts `n` servers at the same time.
 #[must_use]
 pub fn cluster(n: usize) -> Vec<Server> {
