@@ -5,14 +5,14 @@
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::error::Error as _;
-use std::fmt::{self, Debug, Display};
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::fmt::{Debug, Display};
+use std::io::{self, Write};
 use std::time::Duration;
 
 use harness::{MASTER, Proxy, Server, eventually, redis};
 use redlock::{Error, ErrorKind, Redlock, blocking};
 
+use crate::suite::log::Log;
 use crate::suite::one_worker;
 
 /// Characters that a URL, a shell or a log format could trip over.
@@ -23,13 +23,13 @@ const CORE: &str = "S3CR3T";
 
 /// What was logged, and what was shown by [`Seen::show`].
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<u8>>>);
+struct Seen(Log);
 
 impl Seen {
     /// Collects the logs of this process.
     fn start() -> Self {
         let seen = Self::default();
-        let writer = seen.clone();
+        let writer = seen.0.clone();
         // Also takes what crates write with `log`.
         tracing_subscriber::fmt()
             .with_max_level(tracing::Level::TRACE)
@@ -42,7 +42,7 @@ impl Seen {
     }
 
     fn add(&self, text: &str) {
-        self.0.lock().unwrap().extend_from_slice(text.as_bytes());
+        self.0.clone().write_all(text.as_bytes()).unwrap();
     }
 
     /// Takes down what a program could print of a value, which a person can read.
@@ -63,34 +63,13 @@ impl Seen {
         error.nodes().iter().for_each(|node| self.show(node));
     }
 
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
-    }
-
     /// Fails if `secret` was seen, without repeating it.
     fn lacks(&self, secret: impl Display) {
         let secret = secret.to_string();
         assert!(secret.len() >= 6, "too short to look for");
-        if let Some(line) = self.text().lines().find(|line| line.contains(&secret)) {
+        if let Some(line) = self.0.text().lines().find(|line| line.contains(&secret)) {
             panic!("seen: {}", line.replace(&secret, "<SECRET>"));
         }
-    }
-}
-
-impl io::Write for Seen {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Debug for Seen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Seen")
     }
 }
 
@@ -197,7 +176,7 @@ fn the_collector_collects() {
     harness::alone!();
     let seen = Seen::start();
     tracing::trace!(target: "redis", "traced by a crate");
-    assert!(seen.text().contains("traced by a crate"));
+    assert!(seen.0.text().contains("traced by a crate"));
     seen.lacks("not there");
     let told = std::panic::catch_unwind(|| seen.lacks("by a crate"));
     assert!(told.is_err());

@@ -7,7 +7,7 @@ mod diagnose;
 mod errors;
 mod hold;
 mod layers;
-mod log;
+pub(crate) mod log;
 mod nodes;
 #[cfg(feature = "__bindings")]
 mod objects;
