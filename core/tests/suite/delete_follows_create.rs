@@ -2,19 +2,14 @@
 //!
 //! Over any other connection the release may be executed first, and the key that the acquire then creates stays for a
 //! whole ttl. The simulation sees to calls that a runtime drives. These are those of blocking callers, whose connections
-//! nobody drives once the call is over.
+//! nobody drives once the call is over. They share the runtimes of their process, and with them the connections: each test
+//! has a process of its own, or its calls would go out over several.
 #![allow(clippy::disallowed_methods, reason = "a real server lives in real time")]
 
 use std::time::Duration;
 
-use harness::{Proxy, Server, eventually, is_alone, this_test};
+use harness::{Proxy, Server, eventually};
 use redlock::{NodeState, blocking};
-
-/// Blocking callers of one process share their runtimes, and with them the connections: such a test has a process of
-/// its own, or its calls would go out over several.
-fn in_own_process(name: &str) -> bool {
-    is_alone(this_test(module_path!(), name))
-}
 
 /// A server on TCP, where connections can be told apart, and a proxy in front of it.
 fn stage() -> (Server, Proxy) {
@@ -48,9 +43,7 @@ fn connect_to_all(redlock: &blocking::Redlock) {
 /// nobody drives once the call is over.
 #[test]
 fn after_a_blocking_attempt_that_nobody_answered() {
-    if !in_own_process("after_a_blocking_attempt_that_nobody_answered") {
-        return;
-    }
+    harness::alone!();
     let (server, proxy) = stage();
     let redlock = blocking::Redlock::builder().nodes([proxy.url()]).ttl(Duration::from_secs(60)).build().unwrap();
     connect_to_all(&redlock);
@@ -65,9 +58,7 @@ fn after_a_blocking_attempt_that_nobody_answered() {
 /// A blocking caller's connections are driven only while it calls.
 #[test]
 fn after_a_blocking_call_that_nobody_drives_any_more() {
-    if !in_own_process("after_a_blocking_call_that_nobody_drives_any_more") {
-        return;
-    }
+    harness::alone!();
     let (slow, proxy) = stage();
     let (others, redlock) = among_three(&proxy);
     proxy.hold_connection(0);
@@ -81,9 +72,7 @@ fn after_a_blocking_call_that_nobody_drives_any_more() {
 /// The release of the third node is lost with its connection, after the others had decided and the caller had gone.
 #[test]
 fn after_a_blocking_release_that_was_lost_on_the_way() {
-    if !in_own_process("after_a_blocking_release_that_was_lost_on_the_way") {
-        return;
-    }
+    harness::alone!();
     let (slow, proxy) = stage();
     let (_others, redlock) = among_three(&proxy);
     let guard = redlock.lock("lost").acquire().unwrap();
