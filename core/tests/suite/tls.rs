@@ -14,7 +14,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
 
-use super::current_thread;
 use super::log::of_all_threads;
 
 fn server() -> Option<Server> {
@@ -35,18 +34,7 @@ fn child(test: &str, authority: &Path, url: &str) {
 #[test]
 fn a_trusted_certificate_works() {
     if let Ok(url) = std::env::var("REDLOCK_TEST_CHILD") {
-        let redlock = blocking::Redlock::new(&url).unwrap();
-        for _ in 0..3 {
-            let guard = redlock.lock("foo").timeout(Duration::from_secs(9)).acquire().unwrap();
-            assert!(redlock.lock("foo").try_acquire().unwrap().is_none());
-            guard.extend().unwrap();
-            guard.release().unwrap();
-        }
-        current_thread().block_on(async {
-            let guard = Redlock::new(&url).unwrap().lock("foo").timeout(Duration::from_secs(9)).await.unwrap();
-            guard.extend().await.unwrap();
-            guard.release().await.unwrap();
-        });
+        works(&blocking::Redlock::new(url).unwrap());
         return;
     }
     let Some(server) = server() else { return };
