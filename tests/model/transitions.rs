@@ -193,18 +193,10 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).expect("a minute")
 }
 
-/// Executes a request of this owner for a lock that it shares with others.
-pub fn execute_shared(keys: &mut Keys, owner: u8, ask: Ask) -> Answer {
-    execute(std::slice::from_mut(keys), &SHARED, owner, ask)
-}
-
-/// Executes a request of this owner for a lock of all names whose keys these are, in the order of the names.
-pub fn execute_all(keys: &mut [Keys], owner: u8, ask: Ask) -> Answer {
-    let names = &NAMES[keys.len() - 1];
-    execute(keys, names, owner, ask)
-}
-
-fn execute(keys: &mut [Keys], names: &Arc<request::Keys>, owner: u8, ask: Ask) -> Answer {
+/// Executes a request of this owner for a lock of all names whose keys these are, in the order of the names. It may share a
+/// lock of one name with others.
+pub fn execute(keys: &mut [Keys], shares: bool, owner: u8, ask: Ask) -> Answer {
+    let names = if shares { &*SHARED } else { &NAMES[keys.len() - 1] };
     let (ttl, slack, fence_ttl, label) = (LONG, LONG, LONG, "".into());
     let action = match ask {
         Ask::Acquire { proposal } => Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants: None },

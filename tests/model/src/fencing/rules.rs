@@ -126,11 +126,7 @@ impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
             *known.answers.entry(asked).or_insert_with(|| {
                 let mut some = some;
                 plant(fault);
-                let answer = if shared {
-                    model::execute_shared(&mut some[0], owner, ask)
-                } else {
-                    model::execute_all(&mut some[..names.len()], owner, ask)
-                };
+                let answer = model::execute(&mut some[..names.len()], shared, owner, ask);
                 plant(None);
                 (some, answer)
             })
