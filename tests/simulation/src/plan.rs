@@ -7,9 +7,10 @@ use redlock::testing::simulation::Pace;
 use crate::dice::Dice;
 
 /// What goes wrong with nodes, network and clocks, beside delays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trouble {
     /// Nothing.
+    #[default]
     None,
     /// Messages and connections are lost.
     Network,
@@ -39,7 +40,7 @@ pub struct Mishaps {
 }
 
 /// Everything that a seed decides at the start.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// What goes wrong.
     pub trouble: Trouble,
@@ -280,20 +281,12 @@ impl Plan {
     pub fn quiet(trouble: Trouble, nodes: usize, processes: usize) -> Self {
         Self {
             trouble,
-            mishaps: Mishaps::default(),
-            neglected_per_thousand: 0,
             nodes: vec![Pace::default(); nodes],
             processes: vec![(Pace::default(), 1); processes],
-            calls: 0,
             ttl: LONG,
             delay_ms: 1,
-            late_per_thousand: 0,
-            lost_per_ten_thousand: 0,
-            twice_per_thousand: 0,
-            majority_fails: false,
             calm_ms: 3_000,
-            unusual: Unusual::default(),
-            mix: Mix::default(),
+            ..Self::default()
         }
     }
 
