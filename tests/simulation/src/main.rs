@@ -45,7 +45,7 @@ struct Options {
 }
 
 fn fault(name: &str) -> Result<Fault, String> {
-    let named = Fault::ALL.into_iter().find(|fault| format!("{fault:?}") == name);
+    let named = Fault::ALL.iter().copied().find(|fault| format!("{fault:?}") == name);
     named.ok_or_else(|| format!("there is none of this name, but {:?}", Fault::ALL))
 }
 

@@ -76,7 +76,8 @@ fn found(fault: Fault, from: u64) -> Option<u64> {
 /// Every second fault, so that two tests share them.
 fn find(which: usize) {
     let missed: Vec<Fault> = Fault::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|fault| !TOLD.contains(fault))
         .skip(which)
         .step_by(2)

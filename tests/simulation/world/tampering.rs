@@ -11,9 +11,23 @@ use super::{Content, Entry, Store, Token, is_of};
 use crate::protocol::request::{Action, FENCES, Keys, Reply, Request};
 use crate::transport::failure::Failure;
 
-/// One wrong step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+/// Names each fault, and all of them.
+macro_rules! faults {
+    ($($(#[$doc:meta])* $fault:ident,)*) => {
+        /// One wrong step.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Fault {
+            $($(#[$doc])* $fault,)*
+        }
+
+        impl Fault {
+            /// All faults.
+            pub const ALL: &[Self] = &[$(Self::$fault),*];
+        }
+    };
+}
+
+faults! {
     /// The acquire takes a held lock.
     AcquireTakes,
     /// The acquire does not remember the fence.
@@ -76,43 +90,6 @@ pub enum Fault {
     NoIntent,
     /// Somebody's sorted set under a lock key is changed as if its members were owners.
     DropsForeign,
-}
-
-impl Fault {
-    /// All faults.
-    pub const ALL: [Self; 31] = [
-        Self::AcquireTakes,
-        Self::FenceForgotten,
-        Self::BlindConfirm,
-        Self::ExtendCreates,
-        Self::ExtendByToken,
-        Self::NotRaised,
-        Self::RestoreBlindly,
-        Self::RekeyKeepsToken,
-        Self::RekeyByToken,
-        Self::RekeyOfAny,
-        Self::ReleaseBlindly,
-        Self::SetnxTakes,
-        Self::FloorOfFirst,
-        Self::TakesFree,
-        Self::ConfirmFirst,
-        Self::ExtendAny,
-        Self::ReleaseFirst,
-        Self::RestoreFirst,
-        Self::LeaveForgotten,
-        Self::LeaveLengthens,
-        Self::EndOfLast,
-        Self::OneEndForAll,
-        Self::EndsByTime,
-        Self::ReleaseForAll,
-        Self::ReaderForgotten,
-        Self::JoinsWithCurrent,
-        Self::ExtendWithoutPeriod,
-        Self::ConfirmWithoutPeriod,
-        Self::RestoreWithoutFence,
-        Self::NoIntent,
-        Self::DropsForeign,
-    ];
 }
 
 std::thread_local! {
