@@ -2,15 +2,14 @@
 //! it is back.
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
-use std::collections::HashMap;
 use std::future::IntoFuture;
-use std::io;
-use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use harness::{LIMIT, Proxy, Server, eventually};
 use redlock::Redlock;
 use tokio::task::JoinSet;
+
+use crate::suite::log::Log;
 
 /// Most connects to one node in a second.
 const MOST_PER_SECOND: u64 = 20;
@@ -18,33 +17,12 @@ const MOST_PER_SECOND: u64 = 20;
 /// How long connects are counted.
 const SPAN: Duration = Duration::from_millis(1500);
 
-/// How often a connect failed, by the node's address, as the library logs it.
-fn failed(node: &str) -> u64 {
-    static FAILED: OnceLock<Mutex<HashMap<String, u64>>> = OnceLock::new();
-
-    struct Count;
-
-    impl io::Write for Count {
-        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-            let text = String::from_utf8_lossy(line);
-            let node = text.split("node=").nth(1).and_then(|rest| rest.split(' ').next());
-            if let (true, Some(node)) = (text.contains("no connection"), node) {
-                *FAILED.get().unwrap().lock().unwrap().entry(node.to_owned()).or_default() += 1;
-            }
-            Ok(line.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    let counts = FAILED.get_or_init(|| {
-        let filter = tracing::Level::DEBUG;
-        tracing_subscriber::fmt().with_max_level(filter).with_ansi(false).with_writer(|| Count).init();
-        Mutex::default()
-    });
-    counts.lock().unwrap().get(node).copied().unwrap_or_default()
+/// What the library logs, connects that fail among it.
+fn log() -> Log {
+    let (log, level) = (Log::default(), tracing::Level::DEBUG);
+    let writer = log.clone();
+    tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(move || writer.clone()).init();
+    log
 }
 
 /// Waits with `names` locks for a server that refuses connections, counts, and lets the server come back.
@@ -52,9 +30,8 @@ async fn refuses(names: usize) {
     let server = Server::builder().tcp(true).start();
     let proxy = Proxy::to(&server);
     proxy.refuse(true);
-    let node = proxy.url().trim_end_matches('/').to_owned();
-    let tries = || failed(&node);
-    tries();
+    let log = log();
+    let tries = || u64::try_from(log.text().matches("no connection").count()).unwrap();
     let builder = Redlock::builder().nodes(proxy.url()).restart_delay(Duration::ZERO);
     let redlock = builder.timeout(LIMIT).build().unwrap();
     // Before all of them, and until after the count: a busy machine, which counts late, only makes it longer.
