@@ -3,18 +3,15 @@
 //! All keys would live for a minute, far longer than a test waits.
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
-use std::future::{Future, poll_fn};
 use std::io::{BufRead, BufReader};
-use std::pin::Pin;
 use std::process::Stdio;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use harness::redis::FromRedisValue;
 use harness::{Proxy, Server, cluster, eventually, this_test, urls};
 use redlock::{Guard, Redlock};
 
-use crate::suite::current_thread;
+use crate::suite::{current_thread, poll_once};
 
 /// Of keys that do not expire within a test.
 const LONG: Duration = Duration::from_secs(60);
@@ -39,10 +36,6 @@ fn none_is_left(servers: &[Server]) {
     eventually("no key is left", || servers.iter().all(|server| left(server) == 0));
 }
 
-async fn hold_all(redlock: &Redlock) -> Vec<Guard> {
-    hold(redlock, MANY).await
-}
-
 async fn hold(redlock: &Redlock, count: usize) -> Vec<Guard> {
     let mut guards = Vec::with_capacity(count);
     for name in names().into_iter().take(count) {
@@ -53,15 +46,6 @@ async fn hold(redlock: &Redlock, count: usize) -> Vec<Guard> {
 
 fn client(urls: impl IntoIterator<Item = String>, ttl: Duration) -> Redlock {
     Redlock::builder().nodes(urls.into_iter().collect::<Vec<_>>()).ttl(ttl).auto_renew(false).build().unwrap()
-}
-
-/// Polls a future once, and leaves it.
-async fn poll_once<T>(future: &mut Pin<Box<impl Future<Output = T>>>) {
-    poll_fn(|cx| {
-        assert!(future.as_mut().poll(cx).is_pending());
-        Poll::Ready(())
-    })
-    .await;
 }
 
 /// Half of the calls are granted and half are not written yet when all of them are dropped.
@@ -97,7 +81,7 @@ fn locks_lost_at_once_leave_no_key() {
     harness::alone!();
     let servers = cluster(1);
     let redlock = client([servers[0].url()], TTL);
-    let guards = current_thread().block_on(hold_all(&redlock));
+    let guards = current_thread().block_on(hold(&redlock, MANY));
     let names = names();
     let script = "for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, 60000) end";
     let (count, names) = (MANY.to_string(), names.iter().map(String::as_str));
@@ -116,7 +100,7 @@ fn what_is_owed_to_a_node_that_is_cut_off_is_sent_when_it_is_back() {
     let proxy = Proxy::to(&servers[0]);
     let redlock = client([proxy.url()], LONG);
     let runtime = current_thread();
-    let guards = runtime.block_on(hold_all(&redlock));
+    let guards = runtime.block_on(hold(&redlock, MANY));
     assert_eq!(left(&servers[0]), MANY);
     proxy.refuse(true);
     proxy.reset();

@@ -24,6 +24,10 @@ mod surface;
 mod tls;
 mod waiting;
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
 use harness::{Server, urls};
 use redlock::{Error, Guard, Redlock};
 use tokio::runtime::{Builder, Runtime};
@@ -36,6 +40,15 @@ pub(crate) type Call = JoinHandle<Result<Guard, Error>>;
 #[allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 pub(crate) async fn end(call: Call) -> Result<Guard, Error> {
     tokio::time::timeout(harness::LIMIT, call).await.expect("every call ends").unwrap()
+}
+
+/// Polls a future once, and leaves it.
+pub(crate) async fn poll_once(future: &mut (impl Future + Unpin)) {
+    poll_fn(|cx| {
+        assert!(Pin::new(&mut *future).poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
 }
 
 /// A client with the defaults.

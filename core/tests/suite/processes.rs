@@ -1,12 +1,11 @@
 //! Tasks, runtimes and processes that stall or end while they acquire, hold or release a lock.
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
-use std::future::{IntoFuture, poll_fn};
+use std::future::IntoFuture;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net;
 use std::pin::Pin;
 use std::process::{ExitStatus, Stdio};
-use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::{consts::SIGTERM, low_level::pipe};
 use tokio::net::UnixStream;
 
-use super::{client, current_thread};
+use super::{client, current_thread, poll_once};
 
 const TTL: Duration = Duration::from_secs(3);
 /// Of keys that would not go by themselves within a test.
@@ -116,7 +115,7 @@ async fn program(urls: Vec<String>, how: &str) -> Duration {
     // Broken off in their first tries. Nobody reads the answers, and the last requests are not even written.
     let mut tries = TRIED.map(|name| Box::pin(redlock.lock(name).into_future()));
     for tried in &mut tries {
-        assert!(poll_fn(|cx| Poll::Ready(tried.as_mut().poll(cx).is_pending())).await);
+        poll_once(tried).await;
     }
     drop((tries, guard));
     if how == "shutdown" { shut_down() } else { Duration::ZERO }

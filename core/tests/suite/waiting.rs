@@ -1,15 +1,14 @@
 //! Waiting: woken although news were lost or late, asking nothing in between, and in line within a process.
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
-use std::future::{IntoFuture, poll_fn};
-use std::task::Poll;
+use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
 use harness::redis::{self, from_redis_value};
 use harness::{SLACK, Server, cluster, eventually, urls};
 use redlock::{ErrorKind, Guard, Lock, Redlock};
 
-use super::{Call, end};
+use super::{Call, end, poll_once};
 
 /// Of locks that would not end by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);
@@ -78,11 +77,7 @@ fn waiting_connections(server: &Server) -> Vec<String> {
 /// Begins a call, which takes its place in line at once.
 async fn begin(lock: Lock) -> Call {
     let mut call = lock.into_future();
-    poll_fn(|cx| {
-        assert!(call.as_mut().poll(cx).is_pending());
-        Poll::Ready(())
-    })
-    .await;
+    poll_once(&mut call).await;
     tokio::spawn(call)
 }
 
