@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redlock::testing::simulation::{Fate, Fault, Leg, Network, plant};
+use redlock::Redlock;
+use redlock::testing::simulation::{Fate, Fault, Leg, Network, Pace, World, plant};
 
 use crate::dice::Dice;
 
@@ -13,7 +14,7 @@ use crate::dice::Dice;
 pub const DELAY: Duration = Duration::from_millis(1);
 
 /// Every message takes a millisecond.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Calm;
 
 impl Network for Calm {
@@ -44,6 +45,22 @@ impl Network for Counting {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Nodes over a network of this kind, and processes of their own, each with a client of all nodes.
+///
+/// # Panics
+///
+/// As [`World::new`].
+#[must_use]
+pub fn stage<N: Network + Default + 'static, const PROCESSES: usize>(
+    nodes: usize,
+) -> (Arc<N>, World, [Redlock; PROCESSES]) {
+    let network = Arc::<N>::default();
+    let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &vec![Pace::default(); nodes]);
+    let process = |index| world.process(index, Pace::default(), bits(u8::try_from(index).unwrap_or(0)));
+    let clients = std::array::from_fn(|index| process(index).expect("a client"));
+    (network, world, clients)
 }
 
 /// Different bits each time and for each process, which is all that tokens need in a short story.

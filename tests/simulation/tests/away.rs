@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redlock::Redlock;
-use redlock::testing::simulation::{Fate, Leg, Network, Node, Pace, World};
-use redlock_simulation::calm::{bits, in_virtual_time};
+use redlock::testing::simulation::{Fate, Leg, Network, Node, World};
+use redlock_simulation::calm::{self, in_virtual_time};
 use tokio::time::sleep;
 
 const NAME: &str = "job";
@@ -22,6 +22,7 @@ const FAR: u64 = 170;
 const BACKSTOP_LEAST: Duration = Duration::from_millis(1_500);
 
 /// A server at a distance. What the second process asks is counted.
+#[derive(Default)]
 struct Distance {
     way_ms: AtomicU64,
     asked: AtomicU64,
@@ -40,10 +41,8 @@ impl Network for Distance {
 
 /// A server at this distance, and two processes.
 fn stage(way_ms: u64) -> (Arc<Distance>, World, [Redlock; 2]) {
-    let distance = Arc::new(Distance { way_ms: AtomicU64::new(way_ms), asked: AtomicU64::new(0) });
-    let world = World::new(Arc::clone(&distance) as Arc<dyn Network>, &[Pace::default()]);
-    let client = |process: u8| world.process(process.into(), Pace::default(), bits(process)).expect("a client");
-    let clients = [client(0), client(1)];
+    let (distance, world, clients) = calm::stage::<Distance, 2>(1);
+    distance.way_ms.store(way_ms, Ordering::Relaxed);
     (distance, world, clients)
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redlock::testing::simulation::{Fate, Leg, Network, Pace, World};
 use redlock::{AnswerKind, ErrorKind};
-use redlock_simulation::calm::{Calm, Counting, bits, in_virtual_time};
+use redlock_simulation::calm::{Calm, Counting, bits, in_virtual_time, stage};
 use tokio::time::{sleep, timeout};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -23,9 +23,7 @@ const ATTEMPTS_MOST: usize = 20;
 #[test]
 fn who_waits_for_a_bar_to_end_does_not_ask_on_and_on() {
     in_virtual_time(async {
-        let network = Arc::new(Counting::default());
-        let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &[Pace::default(); 3]);
-        let client = world.process(0, Pace::default(), bits(0)).expect("a client");
+        let (network, world, [client]) = stage::<Counting, 1>(3);
         let lock = client.lock("job").ttl(TTL).timeout(TIMEOUT);
         // Seen before and after.
         lock.acquire().await.expect("it is free").release().await.expect("it was held");
@@ -50,14 +48,7 @@ fn who_waits_for_a_bar_to_end_does_not_ask_on_and_on() {
 fn waiters_of_several_processes_do_not_wake_each_other_on_and_on() {
     const PROCESSES: usize = 3;
     in_virtual_time(async {
-        let network = Arc::new(Counting::default());
-        let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &[Pace::default(); 3]);
-        let clients: Vec<_> = (0..PROCESSES)
-            .map(|process| {
-                let bits = bits(u8::try_from(process).expect("few processes"));
-                world.process(process, Pace::default(), bits).expect("a client")
-            })
-            .collect();
+        let (network, world, clients) = stage::<Counting, PROCESSES>(3);
         for client in &clients {
             client.inspect("job").await.expect("nodes answer");
         }

@@ -1,13 +1,12 @@
 //! A lock goes from one call to another one of the same process.
 
 use std::future::IntoFuture;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redlock::testing::simulation::{Fate, Leg, Network, Pace, Program, Runtime, World};
+use redlock::testing::simulation::{Fate, Leg, Network, Pace, Program, Runtime};
 use redlock::{Guard, Redlock};
-use redlock_simulation::calm::{DELAY, bits, in_virtual_time};
+use redlock_simulation::calm::{DELAY, bits, in_virtual_time, stage};
 use tokio::sync::oneshot;
 
 /// The last node's reply to the create comes so late that the lock is released first.
@@ -48,8 +47,7 @@ async fn release(runtime: &Runtime, guard: Guard) {
 #[test]
 fn a_waiter_learns_of_a_release_over_its_own_connection() {
     in_virtual_time(async {
-        let network = Arc::new(LastIsLate::default());
-        let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &[Pace::default(); 3]);
+        let (network, world, []) = stage::<LastIsLate, 0>(3);
         world.nodes()[0].lack(false, true);
         let [program, other] =
             [0, 1].map(|index| world.program(index, Pace::default(), bits(u8::try_from(index).expect("few"))));
@@ -80,9 +78,7 @@ fn a_waiter_learns_of_a_release_over_its_own_connection() {
 #[test]
 fn a_set_learns_that_a_call_beside_it_has_given_a_name_back() {
     in_virtual_time(async {
-        let network = Arc::new(LastIsLate::default());
-        let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &[Pace::default(); 3]);
-        let client = world.process(0, Pace::default(), bits(0)).expect("a client");
+        let (network, world, [client]) = stage::<LastIsLate, 1>(3);
         client.inspect("job").await.expect("all nodes answer");
         for node in &world.nodes()[1..] {
             node.take(b"job", LONG);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redlock::testing::simulation::{Fate, Leg, Network, Pace, Program, Runtime, World};
 use redlock::{ErrorKind, Guard, NodeState, Redlock};
-use redlock_simulation::calm::{DELAY, bits, in_virtual_time};
+use redlock_simulation::calm::{DELAY, bits, in_virtual_time, stage};
 use tokio::sync::oneshot;
 
 /// Less than the seconds that the older protocol counts.
@@ -75,8 +75,7 @@ struct Stage {
 
 impl Stage {
     fn new(nodes: usize) -> Self {
-        let network = Arc::new(Delaying::default());
-        let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &vec![Pace::default(); nodes]);
+        let (network, world, []) = stage(nodes);
         let program = Arc::new(world.program(0, Pace::default(), bits(0)));
         let order: Vec<usize> = (0..nodes).collect();
         let client = program.client(&order, &Redlock::builder()).expect("a client");
@@ -256,6 +255,7 @@ fn a_release_waits_for_a_restoring_that_its_node_has_not_executed_yet() {
 }
 
 /// A server far away, which has restarted while its connection was idle.
+#[derive(Default)]
 struct Far(AtomicBool);
 
 impl Network for Far {
@@ -273,8 +273,7 @@ impl Network for Far {
 #[test]
 fn a_release_over_a_connection_that_ended_keeps_its_limit() {
     in_virtual_time(async {
-        let network = Arc::new(Far(AtomicBool::new(false)));
-        let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &[Pace::default()]);
+        let (network, world, []) = stage::<Far, 0>(1);
         let program = world.program(0, Pace::default(), bits(0));
         let client = program.client(&[0], &Redlock::builder()).expect("a client");
         on(&program.runtime(), async move {
@@ -340,8 +339,7 @@ impl Network for Cut {
 #[test]
 fn a_release_of_the_older_protocol_spares_the_next_owner_after_a_restart() {
     in_virtual_time(async {
-        let network = Arc::new(Cut::default());
-        let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &[Pace::default()]);
+        let (network, world, []) = stage::<Cut, 0>(1);
         let [one, two] =
             [0, 1].map(|index| world.program(index, Pace::default(), bits(u8::try_from(index).expect("few"))));
         let [first, second] = [(&one, BRIEF), (&two, LONG)].map(|(program, ttl)| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redlock::testing::simulation::{Fate, Fault, Leg, Network, Pace, World};
 use redlock::{Guard, Redlock};
-use redlock_simulation::calm::{bites, bits, holds, in_virtual_time};
+use redlock_simulation::calm::{self, bites, bits, holds, in_virtual_time};
 use tokio::time::sleep;
 
 const NAME: &str = "job";
@@ -85,8 +85,7 @@ struct Stage {
 
 impl Stage {
     fn new(nodes: usize, ahead_micros: &[i64]) -> Self {
-        let ways = Arc::new(Ways::default());
-        let world = World::new(Arc::clone(&ways) as Arc<dyn Network>, &vec![Pace::default(); nodes]);
+        let (ways, world, []) = calm::stage::<Ways, 0>(nodes);
         let client = |(index, ahead_micros): (usize, &i64)| {
             let pace = Pace { ahead_micros: *ahead_micros, ..Pace::default() };
             let bits = bits(u8::try_from(index).unwrap_or(0));
@@ -117,8 +116,7 @@ impl Stage {
 #[test]
 fn an_extension_does_not_count_after_the_end_of_the_validity() {
     holds(async || {
-        let ways = Arc::new(Ways::default());
-        let world = World::new(Arc::clone(&ways) as Arc<dyn Network>, &[Pace::default()]);
+        let (_, world, []) = calm::stage::<Ways, 0>(1);
         let (client, machine) = world.machine(0, Pace::default(), bits(0)).expect("a client");
         let lock = client.lock(NAME).ttl(TTL).auto_renew(false);
         let guard = Arc::new(lock.acquire().await.expect("it is free"));

@@ -3,20 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock::testing::simulation::{Network, Pace, World};
+use redlock::testing::simulation::{Pace, World};
 use redlock::{ErrorKind, Redlock};
-use redlock_simulation::calm::{Counting, bits, in_virtual_time};
+use redlock_simulation::calm::{Counting, bits, in_virtual_time, stage};
 
 const TTL: Duration = Duration::from_secs(30);
 
 /// Nodes that do not report changes, and a client of theirs.
 fn world(nodes: usize) -> (Arc<Counting>, World, Redlock) {
-    let network = Arc::new(Counting::default());
-    let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &vec![Pace::default(); nodes]);
+    let (network, world, [client]) = stage(nodes);
     for node in world.nodes() {
         node.lack(false, true);
     }
-    let client = world.process(0, Pace::default(), bits(0)).expect("a client");
     (network, world, client)
 }
 

@@ -1,12 +1,11 @@
 //! Callers that would wait for ever, while no quorum of nodes answers.
 
 use std::future::{Future, IntoFuture};
-use std::sync::Arc;
 use std::time::Duration;
 
-use redlock::testing::simulation::{Node, Pace, World};
+use redlock::testing::simulation::{Node, World};
 use redlock::{Error, ErrorKind, Guard, Redlock};
-use redlock_simulation::calm::{Calm, bits, in_virtual_time};
+use redlock_simulation::calm::{Calm, in_virtual_time, stage};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -34,10 +33,8 @@ struct Stage {
 
 impl Stage {
     async fn new(nodes: usize) -> Self {
-        let world = World::new(Arc::new(Calm), &vec![Pace::default(); nodes]);
-        let holder = world.process(0, Pace::default(), bits(0)).expect("a client");
+        let (_, world, [holder, waiter]) = stage::<Calm, 2>(nodes);
         let holder = holder.lock("job").ttl(TTL).acquire().await.expect("it is free");
-        let waiter = world.process(1, Pace::default(), bits(1)).expect("a client");
         Self { world, waiter, holder: Some(holder) }
     }
 
@@ -180,8 +177,7 @@ fn waiters_are_told_of_the_bars_when_nodes_restart_without_data() {
 #[test]
 fn an_attachment_ends_with_its_timeout() {
     in_virtual_time(async {
-        let world = World::new(Arc::new(Calm), &[Pace::default(); 3]);
-        let client = world.process(0, Pace::default(), bits(0)).expect("a client");
+        let (_, world, [client]) = stage::<Calm, 1>(3);
         let held = client.lock("job").ttl(TTL).acquire().await.expect("it is free");
         sleep(Duration::from_secs(1)).await;
         let text = held.detach().await.expect("it is held");

@@ -1,11 +1,11 @@
 //! Who is written to first: the nodes in their order, but one that owes answers after the others.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redlock::testing::simulation::{Fate, Leg, Network, Pace, World};
-use redlock_simulation::calm::{DELAY, bits, in_virtual_time};
+use redlock::testing::simulation::{Fate, Leg, Network};
+use redlock_simulation::calm::{DELAY, in_virtual_time, stage};
 
 /// Less than the `node_timeout`: nobody is called silent.
 const LATE: Duration = Duration::from_millis(200);
@@ -39,9 +39,7 @@ impl Network for Recording {
 #[test]
 fn a_node_that_owes_answers_is_written_to_last() {
     in_virtual_time(async {
-        let network = Arc::new(Recording::default());
-        let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &[Pace::default(); 3]);
-        let client = world.process(0, Pace::default(), bits(0)).expect("a client");
+        let (network, world, [client]) = stage::<Recording, 1>(3);
         let pair = async || {
             let guard = client.lock("job").await.expect("it is free");
             let acquired = network.written();
