@@ -15,7 +15,7 @@ fn assert_holds<const S: usize, const A: usize, const K: usize>(model: &Fencing<
     let model = Fencing { are_alike: true, ..model.clone() };
     let (broken, states) = redlock_model::broken(&model, model.properties(), 1);
     if let Some((name, way)) = broken.into_iter().next() {
-        panic!("{model:?}\nnot {name}:\n{}", tell(&model, &way));
+        panic!("{model:?}\nnot {name}:\n{}", tell(&way));
     }
     println!("{states} states: {S} nodes, {A} attempts, {model:?}");
     assert!(states >= at_least, "{model:?} has only {states} states");
@@ -26,7 +26,7 @@ fn assert_holds<const S: usize, const A: usize, const K: usize>(model: &Fencing<
 fn assert_breaks<const S: usize, const A: usize, const K: usize>(model: &Fencing<S, A, K>, names: &[&str]) {
     let asked = model.properties().into_iter().filter(|(name, _)| names.contains(name)).collect();
     let (broken, states) = redlock_model::broken(model, asked, names.len());
-    let ways: Vec<String> = broken.iter().map(|(name, way)| format!("not {name}:\n{}", tell(model, way))).collect();
+    let ways: Vec<String> = broken.iter().map(|(name, way)| format!("not {name}:\n{}", tell(way))).collect();
     println!("{:?}, in {states} states:\n{}", model.mutant, ways.join("\n"));
     for name in names {
         assert!(broken.iter().any(|(broken, _)| broken == name), "{name} holds in all {states} states of {model:?}");
