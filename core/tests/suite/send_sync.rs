@@ -17,21 +17,9 @@ fn outliving<T: Send + 'static>(future: T) -> T {
 
 #[test]
 fn types_are_send_and_sync() {
-    shared::<Redlock>();
-    shared::<Builder>();
-    shared::<Lock>();
-    shared::<Guard>();
-    shared::<Error>();
-    shared::<ErrorKind>();
-    shared::<LostReason>();
-    shared::<NodeAnswer>();
-    shared::<LockState>();
-    shared::<LockView>();
-    shared::<NodeState>();
-    shared::<NodeView>();
-    shared::<blocking::Redlock>();
-    shared::<blocking::Lock>();
-    shared::<blocking::Guard>();
+    // A tuple is if all its parts are.
+    shared::<(Redlock, Builder, Lock, Guard, Error, ErrorKind, LostReason, NodeAnswer)>();
+    shared::<(LockState, LockView, NodeState, NodeView, blocking::Redlock, blocking::Lock, blocking::Guard)>();
 }
 
 #[tokio::test]
