@@ -126,7 +126,7 @@ async fn a_provider_that_fails_or_hangs_leaves_the_old_login() {
         while start.elapsed() < LIFE {
             held.extend().await.unwrap();
             // New connections log in with it, too.
-            service.servers[0].command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            service.servers[0].end_connections();
             redlock.lock(NAME).await.unwrap().release().await.unwrap();
         }
         assert_eq!(service.made(), 1);

@@ -233,11 +233,6 @@ fn a_demoted_master_is_left_for_its_successor() {
     }
 }
 
-/// The connections of everybody but the one who asks.
-fn end_connections(server: &Server) {
-    server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-}
-
 /// Whether the only node of `client` is barred, seen in one try.
 fn is_barred(client: &Client) -> bool {
     let Err(error) = client.try_once() else { panic!("acquired on a node that has forgotten") };
@@ -293,12 +288,12 @@ fn a_first_replica_is_not_a_restart_and_a_failover_is() {
     follow(&replica, &server);
     assert_ne!(replid(), before, "the first replica makes the server draw another id");
     server.command(&["FLUSHALL"]);
-    end_connections(&server);
+    server.end_connections();
     client.heals("nothing was lost that a process could see");
     // It follows another one and is promoted again: what it had granted is gone.
     follow(&server, &other);
     server.command(&["REPLICAOF", "NO", "ONE"]);
-    end_connections(&server);
+    server.end_connections();
     eventually("it is barred", || is_barred(&client));
 }
 

@@ -64,11 +64,6 @@ fn works(redlock: &blocking::Redlock) {
     redlock.lock("foo").acquire().unwrap().release().unwrap();
 }
 
-/// Closes the connections of all clients, so that the next request connects.
-fn hang_up(server: &Server) {
-    server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-}
-
 #[test]
 fn one_clients_certificates_are_not_anothers() {
     let (Some(server), Some(other)) = (server(), server()) else { return };
@@ -76,7 +71,7 @@ fn one_clients_certificates_are_not_anothers() {
     let right = builder(&server).tls_ca(server.authority().ca()).build().unwrap();
     for _ in 0..3 {
         assert!(answer(&wrong).contains("TLS"));
-        hang_up(&server);
+        server.end_connections();
         works(&right);
     }
 }
@@ -140,17 +135,17 @@ fn files_are_read_again_when_they_change() {
     std::fs::write(&broken, "-----BEGIN CERTIFICATE-----").unwrap();
     mount(dir.path(), "3", &[("ca.pem", broken)]);
     for _ in 0..3 {
-        hang_up(&server);
+        server.end_connections();
         eventually("the old version stays in force", || acquired(&redlock));
     }
     let is_about = |line: &str| line.contains("tls_files_kept") && line.contains(path.to_str().unwrap());
     eventually("it is logged", || said.text().lines().any(is_about));
     assert_eq!(said.text().lines().filter(|line| is_about(line)).count(), 1, "once for each version");
     std::fs::remove_file(&path).unwrap();
-    hang_up(&server);
+    server.end_connections();
     eventually("as it does without the file", || acquired(&redlock));
     std::fs::copy(other.authority().ca(), &path).unwrap();
-    hang_up(&server);
+    server.end_connections();
     eventually("a good version is taken again", || !acquired(&redlock));
 }
 
@@ -167,7 +162,7 @@ fn a_certificate_and_its_key_are_one_version() {
     works(&redlock);
     // Half of an exchange: the new key does not belong to the old certificate.
     std::fs::copy(authority.key(), &key).unwrap();
-    hang_up(&server);
+    server.end_connections();
     eventually("the old version stays in force", || redlock.lock("foo").acquire().is_ok());
 }
 
@@ -180,7 +175,7 @@ fn no_provider_of_the_process_is_touched() {
     let useless =
         rustls::crypto::CryptoProvider { cipher_suites: Vec::new(), ..rustls::crypto::ring::default_provider() };
     useless.install_default().unwrap();
-    hang_up(&server);
+    server.end_connections();
     works(&builder(&server).tls_ca(server.authority().ca()).build().unwrap());
 }
 

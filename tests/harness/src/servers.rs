@@ -5,7 +5,6 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,7 +30,6 @@ pub struct Server {
     port: Option<u16>,
     authority: Option<Authority>,
     child: Mutex<Option<Child>>,
-    frozen: AtomicBool,
 }
 
 /// What a [`Server`] is started with; made by [`Server::builder`].
@@ -102,8 +100,7 @@ impl Builder {
         let dir = tempfile::Builder::new().prefix("redlock-").tempdir().expect("a temporary directory can be made");
         let authority = self.tls.then(|| Authority::make(dir.path()));
         let with_port = self.tcp || self.tls;
-        let (child, frozen) = Default::default();
-        let mut server = Server { setup: self, dir, port: None, authority, child, frozen };
+        let mut server = Server { setup: self, dir, port: None, authority, child: Mutex::default() };
         for _ in 0..PORT_ATTEMPTS {
             server.port = with_port.then(|| ports::port(&ports::listen()));
             if server.launch() == Launch::Ready {
@@ -172,29 +169,10 @@ impl Server {
         self.setup.program.as_ref().expect("start() chose one")
     }
 
-    /// The process id; panics while the server is killed.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.child().as_ref().expect("the server is not running").id()
-    }
-
-    /// Whether the process runs (frozen counts as running).
-    #[must_use]
-    pub fn running(&self) -> bool {
-        self.child().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
-    }
-
-    /// Whether it answers: it runs and is not frozen.
-    #[must_use]
-    pub fn answers(&self) -> bool {
-        self.running() && !self.frozen.load(Ordering::SeqCst)
-    }
-
     /// Stops the process without ending it (SIGSTOP): connections stay open, nothing is answered. Returns when it
     /// has stopped.
     pub fn freeze(&self) {
         let pid = self.process();
-        self.frozen.store(true, Ordering::SeqCst);
         kill_process(pid, Signal::STOP).expect("our own child can be stopped");
         // NOWAIT: should the process have died instead, its end is still there for `kill` to collect.
         let states = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -204,7 +182,6 @@ impl Server {
     /// Lets a frozen server go on (SIGCONT), with everything that arrived in between.
     pub fn thaw(&self) {
         kill_process(self.process(), Signal::CONT).expect("our own child can be continued");
-        self.frozen.store(false, Ordering::SeqCst);
     }
 
     /// Ends the process at once (SIGKILL) and waits for its end. Its data is gone.
@@ -213,7 +190,6 @@ impl Server {
             // The only error is that it has ended already.
             let _ = child.kill();
             child.wait().expect("our own child can be waited for");
-            self.frozen.store(false, Ordering::SeqCst);
         }
     }
 
@@ -260,6 +236,11 @@ impl Server {
             let words: Vec<_> = command.iter().map(|word| String::from_utf8_lossy(word.as_ref())).collect();
             panic!("{}: {error}\nlog of the server:\n{}", words.join(" "), self.log())
         })
+    }
+
+    /// Ends the connections of all clients but the one that asks for this.
+    pub fn end_connections(&self) {
+        self.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     }
 
     /// How many scripts the server has been asked to run, by their text or their hash.
@@ -370,8 +351,7 @@ impl Server {
     }
 
     fn process(&self) -> Pid {
-        let pid = i32::try_from(self.pid()).expect("a process id fits");
-        Pid::from_raw(pid).expect("a process id is not 0")
+        Pid::from_child(self.child().as_ref().expect("the server is not running"))
     }
 
     fn child(&self) -> MutexGuard<'_, Option<Child>> {
