@@ -123,9 +123,18 @@ fn a_renewal_that_is_answered_late_leaves_the_ttl_of_an_extension_in_force() {
     });
 }
 
-/// Two extensions begin one after the other, the first by the ttl in force or by a long one, and are answered in the other
-/// order. Returns the lock, and the runtime on which its story goes on.
-async fn extended_twice(stage: &Stage, first: Option<Duration>, last: Duration) -> (Arc<Guard>, Runtime) {
+/// Extends by this ttl, or by the one in force.
+async fn extend(guard: &Guard, ttl: Option<Duration>) {
+    let answer = match ttl {
+        Some(ttl) => guard.extend_for(ttl).await,
+        None => guard.extend().await,
+    };
+    answer.expect("the node answers");
+}
+
+/// Two extensions by these ttls begin one after the other, and are answered in the other order. Returns the lock, and the
+/// runtime on which its story goes on.
+async fn extended_twice(stage: &Stage, [first, last]: [Option<Duration>; 2]) -> (Arc<Guard>, Runtime) {
     let (one, two) = (stage.program.runtime(), stage.program.runtime());
     let story = stage.clone();
     let guard = on(&one, async move { story.client.lock("job").ttl(SHORT).acquire().await });
@@ -133,18 +142,14 @@ async fn extended_twice(stage: &Stage, first: Option<Duration>, last: Duration) 
     let (extended, story) = (Arc::clone(&guard), stage.clone());
     let late = on(&one, async move {
         story.network.late.store(1, Ordering::Relaxed);
-        let answer = match first {
-            Some(ttl) => extended.extend_for(ttl).await,
-            None => extended.extend().await,
-        };
-        answer.expect("the node answers");
+        extend(&extended, first).await;
     });
     let (extended, story) = (Arc::clone(&guard), stage.clone());
     let next = on(&two, async move {
         while story.network.late.load(Ordering::Relaxed) > 0 {
             story.world.sleep(STEP).await;
         }
-        extended.extend_for(last).await.expect("the node answers");
+        extend(&extended, last).await;
     });
     tokio::join!(late, next);
     (guard, two)
@@ -152,18 +157,20 @@ async fn extended_twice(stage: &Stage, first: Option<Duration>, last: Duration) 
 
 #[test]
 fn an_extension_by_the_ttl_in_force_does_not_set_it() {
-    in_virtual_time(async {
-        let stage = Stage::new(1);
-        let (guard, runtime) = extended_twice(&stage, None, LONG).await;
-        on(&runtime, async move { stage.watches(&guard, as_long_as(LONG)).await }).await;
-    });
+    for ttls in [[None, Some(LONG)], [Some(LONG), None]] {
+        in_virtual_time(async {
+            let stage = Stage::new(1);
+            let (guard, runtime) = extended_twice(&stage, ttls).await;
+            on(&runtime, async move { stage.watches(&guard, as_long_as(LONG)).await }).await;
+        });
+    }
 }
 
 #[test]
 fn of_two_extensions_the_one_that_began_last_sets_the_ttl() {
     in_virtual_time(async {
         let stage = Stage::new(1);
-        let (guard, runtime) = extended_twice(&stage, Some(LONG), BETWEEN).await;
+        let (guard, runtime) = extended_twice(&stage, [Some(LONG), Some(BETWEEN)]).await;
         on(&runtime, async move {
             assert!(guard.remaining() > BETWEEN, "the longer one was granted all the same");
             stage.world.sleep(LONG).await;
