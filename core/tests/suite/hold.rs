@@ -12,10 +12,6 @@ use redlock::{Error, ErrorKind, Guard, LostReason, Point, PointValue, Redlock, b
 
 use super::{client, one_worker};
 
-fn quorum(nodes: usize) -> usize {
-    nodes / 2 + 1
-}
-
 fn text(server: &Server) -> Option<String> {
     server.get("foo").map(|value| String::from_utf8(value).unwrap())
 }
@@ -56,8 +52,9 @@ async fn a_restart_that_forgot_the_lock_is_told_at_once() {
         let servers = cluster(nodes);
         let guard = held_in_the_background(&servers);
         // All are down at once, so that none gets the lock back before the next one has forgotten it.
-        servers[..quorum(nodes)].iter().for_each(Server::kill);
-        servers[..quorum(nodes)].iter().for_each(Server::wipe);
+        let quorum = &servers[..=nodes / 2];
+        quorum.iter().for_each(Server::kill);
+        quorum.iter().for_each(Server::wipe);
         assert_eq!(guard.wait_lost(NOT_BY_ITSELF).unwrap().reason(), Some(LostReason::Deleted));
     }
 }
