@@ -25,6 +25,15 @@ fn one(url: &str) -> Diagnosis {
     diagnose(Redlock::builder().nodes(url)).remove(0)
 }
 
+/// What a user with these rules is told about a server.
+fn one_with_user(rules: &str, prefix: &str) -> Diagnosis {
+    let server = Server::start();
+    let rules = ["ACL", "SETUSER", "app", "on", "nopass", "resetkeys"].into_iter().chain(rules.split(' '));
+    server.command(&rules.collect::<Vec<_>>());
+    let url = format!("{}?user=app&pass=any", server.url());
+    diagnose(Redlock::builder().nodes(url).key_prefix(prefix)).remove(0)
+}
+
 fn keys(server: &Server) -> u64 {
     from_redis_value(server.command(&["DBSIZE"])).unwrap()
 }
@@ -100,13 +109,7 @@ fn each_right_that_is_missing_is_named() {
     let all = "+eval +evalsha +get +set +del +pexpire +pttl +time +incr +getex +getdel +type +zadd +zrem +zrange +zscore \
                +zremrangebyscore +zcount +info +client|tracking +hello";
     let diagnose_as = |rights: &str, prefix: &str| {
-        let server = Server::start();
-        let rules = format!("on nopass resetkeys ~lock:* ~redlock:* resetchannels nocommands {rights}");
-        let mut command = vec!["ACL", "SETUSER", "app"];
-        command.extend(rules.split(' '));
-        server.command(&command);
-        let url = format!("{}?user=app&pass=any", server.url());
-        diagnose(Redlock::builder().nodes(url).key_prefix(prefix)).remove(0)
+        one_with_user(&format!("~lock:* ~redlock:* resetchannels nocommands {rights}"), prefix)
     };
     assert_eq!(found(&diagnose_as(all, "lock:"), "rights").0, Level::Ok);
     let other = diagnose_as(all, "other:");
@@ -129,21 +132,13 @@ fn each_right_that_is_missing_is_named() {
 
 #[test]
 fn rights_to_the_keys_beside_a_lock_are_asked_for() {
-    let diagnose_as = |keys: &str| {
-        let server = Server::start();
-        let mut command = vec!["ACL", "SETUSER", "app", "on", "nopass", "resetkeys", "+@all"];
-        command.extend(keys.split(' '));
-        server.command(&command);
-        let url = format!("{}?user=app&pass=any", server.url());
-        diagnose(Redlock::builder().nodes(url).key_prefix("lock:")).remove(0)
-    };
     for (keys, level, said) in [
         ("~lock:*", Level::Unusable, "redlock:fence:"),
         ("~lock:* ~redlock:waiters:*", Level::Unusable, "redlock:fence:"),
         ("~lock:* ~redlock:fence:*", Level::Warning, "redlock:waiters:"),
         ("~lock:* ~redlock:fence:{lock:* ~redlock:waiters:{lock:*", Level::Ok, "all that locks need"),
     ] {
-        let diagnosis = diagnose_as(keys);
+        let diagnosis = one_with_user(&format!("+@all {keys}"), "lock:");
         let (found, message) = found(&diagnosis, "rights");
         assert!(found == level && message.contains(said), "{keys}: {message}");
     }
