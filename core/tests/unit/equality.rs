@@ -399,6 +399,10 @@ fn shown(seen: &Seen) -> Result<String, &'static str> {
 /// Returns the reply without what a clock tells, a Unix second as a ttl from now, and the ttl.
 fn without_clock(reply: &Reply) -> (Reply, Option<String>, Option<Duration>) {
     let mut reply = reply.clone();
+    if let Reply::Seen { state: KeyState::Shared { labels, .. }, .. } = &mut reply {
+        // Those of owners that end at nearly the same time may be in another order.
+        labels.sort_unstable();
+    }
     let left = match &mut reply {
         Reply::Held { ttl_left, .. }
         | Reply::HeldOff { ttl_left, .. }

@@ -63,7 +63,8 @@ impl Holding {
                     return None;
                 }
                 Some(Err(error)) => task.pen.flaw(&format!("attach failed with {error}")),
-                None => task.pen.note("gives up to attach, and tries again"),
+                // The text is as good as before.
+                None => {}
             }
         }
         None
