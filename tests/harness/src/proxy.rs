@@ -6,15 +6,13 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, SockAddr, Socket, Type};
 use tempfile::TempDir;
 
 use crate::{Server, ports};
@@ -49,13 +47,15 @@ impl Proxy {
         let scheme = url.split_once(':').expect("a URL has a scheme").0;
         let scheme = ["unix", "redis", "rediss"].into_iter().find(|&known| known == scheme).expect("a known scheme");
         let dir = tempfile::Builder::new().prefix("redlock-").tempdir().expect("a temporary directory can be made");
+        let unix = |path| SockAddr::unix(path).expect("a path that is short enough");
         let (address, upstream, listener) = if scheme == "unix" {
-            let address = Address::Unix(dir.path().join("proxy.sock"));
-            let listener = address.listen();
-            (address, Address::Unix(server.socket()), listener)
+            let address = unix(dir.path().join("proxy.sock"));
+            let listener = listen(&address);
+            (address, unix(server.socket()), listener)
         } else {
+            let local = |port| SockAddr::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
             let listener = ports::listen();
-            (Address::Tcp(ports::port(&listener)), Address::Tcp(server.port()), Listener::Tcp(listener))
+            (local(ports::port(&listener)), local(server.port()), listener.into())
         };
         let shared = Arc::new(Shared {
             address,
@@ -75,9 +75,10 @@ impl Proxy {
     /// The address for the code under test.
     #[must_use]
     pub fn url(&self) -> String {
-        match &self.shared.address {
-            Address::Unix(path) => format!("unix://{}", path.display()),
-            Address::Tcp(port) => format!("{}://127.0.0.1:{port}/", self.scheme),
+        let address = &self.shared.address;
+        match address.as_pathname() {
+            Some(path) => format!("unix://{}", path.display()),
+            None => format!("{}://{}/", self.scheme, address.as_socket().expect("an address of TCP")),
         }
     }
 
@@ -157,12 +158,12 @@ impl Proxy {
             (true, Some(thread)) => {
                 self.shared.refusing.store(true, Ordering::SeqCst);
                 // Wakes the thread out of accept(); it sees the flag and closes the listener.
-                let _ = self.shared.address.connect();
+                let _ = connect(&self.shared.address);
                 thread.join().expect("the accepting thread does not panic");
             }
             (false, None) => {
                 self.shared.refusing.store(false, Ordering::SeqCst);
-                *accepting = Some(accept(&self.shared, self.shared.address.listen()));
+                *accepting = Some(accept(&self.shared, listen(&self.shared.address)));
             }
             (_, unchanged) => *accepting = unchanged,
         }
@@ -183,7 +184,7 @@ impl Drop for Proxy {
 }
 
 impl Link {
-    /// Breaks the connection now: with a reset on TCP, by closing on a unix socket.
+    /// Breaks the connection now: with a reset on TCP, with its end on a unix socket.
     fn reset(&self) {
         let (client, server) = {
             let mut ends = self.ends();
@@ -194,16 +195,18 @@ impl Link {
             // The directions first, or the end of one side would still be passed on to the other in order.
             self.requests.close();
             self.replies.close();
-            client.abort();
+            // Its close is a reset then. Only reading ends at once: an end of writing would be sent before the reset.
+            let _ = client.set_linger(Some(Duration::ZERO));
+            let _ = client.shutdown(Shutdown::Read);
         }
         if let Some(server) = server {
-            server.shutdown(Shutdown::Both);
+            let _ = server.shutdown(Shutdown::Both);
         }
     }
 
     /// Connects the two ends and moves bytes until both directions have ended.
-    fn run(&self, client: &Stream, upstream: &Address) {
-        let Ok(server) = upstream.connect().map(Arc::new) else { return self.reset() };
+    fn run(&self, client: &Socket, upstream: &SockAddr) {
+        let Ok(server) = connect(upstream).map(Arc::new) else { return self.reset() };
         {
             let mut ends = self.ends();
             if ends.broken {
@@ -224,7 +227,7 @@ impl Link {
     fn close(&self) {
         let ends = self.ends();
         for end in [&ends.client, &ends.server].into_iter().flatten() {
-            end.shutdown(Shutdown::Both);
+            let _ = end.shutdown(Shutdown::Both);
         }
         drop(ends);
         self.requests.close();
@@ -238,8 +241,8 @@ impl Link {
 
 #[derive(Debug)]
 struct Shared {
-    address: Address,
-    upstream: Address,
+    address: SockAddr,
+    upstream: SockAddr,
     refusing: AtomicBool,
     state: Mutex<State>,
 }
@@ -255,7 +258,7 @@ struct State {
 }
 
 impl State {
-    fn add(&mut self, client: &Arc<Stream>) -> Link {
+    fn add(&mut self, client: &Arc<Socket>) -> Link {
         let link = Link {
             requests: Arc::new(Direction::new(self.requests)),
             replies: Arc::new(Direction::new(self.replies)),
@@ -286,15 +289,18 @@ impl Shared {
 }
 
 /// Accepts until `refusing` is set, then closes the listener.
-fn accept(shared: &Arc<Shared>, listener: Listener) -> JoinHandle<()> {
+fn accept(shared: &Arc<Shared>, listener: Socket) -> JoinHandle<()> {
     let shared = Arc::clone(shared);
     thread::spawn(move || {
         loop {
             let client = listener.accept();
             if shared.refusing.load(Ordering::SeqCst) {
-                return listener.close();
+                // Closing alone does not stop it at once: a child that another thread is just starting has a copy of
+                // every open file until it runs its own program. Where it cannot be shut down, closing has to do.
+                let _ = listener.shutdown(Shutdown::Read);
+                return;
             }
-            let Ok(client) = client.map(Arc::new) else { continue };
+            let Ok(client) = client.and_then(|(client, _)| at_once(client)).map(Arc::new) else { continue };
             let link = shared.state().add(&client);
             let shared = Arc::clone(&shared);
             thread::spawn(move || link.run(&client, &shared.upstream));
@@ -305,8 +311,8 @@ fn accept(shared: &Arc<Shared>, listener: Listener) -> JoinHandle<()> {
 /// The open sockets of a connection, for [`Link::reset`].
 #[derive(Debug, Default)]
 struct Ends {
-    client: Option<Arc<Stream>>,
-    server: Option<Arc<Stream>>,
+    client: Option<Arc<Socket>>,
+    server: Option<Arc<Socket>>,
     /// Reset before the server's end was open.
     broken: bool,
 }
@@ -373,10 +379,10 @@ impl Direction {
     }
 
     /// Reads `source` to its end.
-    fn take_in(&self, source: &Stream) {
+    fn take_in(&self, source: &Socket) {
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            let n = match source.read(&mut buffer) {
+            let n = match (&*source).read(&mut buffer) {
                 Ok(n) => n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => 0,
@@ -396,7 +402,7 @@ impl Direction {
     }
 
     /// Writes what is due to `target` until the end of the stream.
-    fn pass_on(&self, target: &Stream, link: &Link) {
+    fn pass_on(&self, target: &Socket, link: &Link) {
         while let Some(mut bytes) = self.next() {
             let cut = {
                 let mut queue = self.queue();
@@ -419,7 +425,7 @@ impl Direction {
                     None => false,
                 }
             };
-            if target.write_all(&bytes).is_err() {
+            if (&*target).write_all(&bytes).is_err() {
                 return link.reset();
             }
             if cut {
@@ -427,7 +433,8 @@ impl Direction {
             }
         }
         if !self.queue().closed {
-            target.shutdown(Shutdown::Write);
+            // It may be gone already.
+            let _ = target.shutdown(Shutdown::Write);
         }
     }
 
@@ -451,113 +458,31 @@ impl Direction {
     }
 }
 
-#[derive(Debug)]
-enum Address {
-    Unix(PathBuf),
-    Tcp(u16),
+fn connect(address: &SockAddr) -> io::Result<Socket> {
+    let socket = Socket::new(address.domain(), Type::STREAM, None)?;
+    socket.connect(address)?;
+    at_once(socket)
 }
 
-impl Address {
-    fn connect(&self) -> io::Result<Stream> {
-        match self {
-            Self::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
-            Self::Tcp(port) => {
-                let stream = TcpStream::connect(("127.0.0.1", *port))?;
-                stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
-            }
-        }
+/// Has a connection send small parts at once.
+fn at_once(socket: Socket) -> io::Result<Socket> {
+    if socket.domain()? == Domain::IPV4 {
+        socket.set_tcp_nodelay(true)?;
     }
-
-    fn listen(&self) -> Listener {
-        match self {
-            Self::Unix(path) => {
-                // Left by an earlier listener, or not there.
-                let _ = fs::remove_file(path);
-                Listener::Unix(UnixListener::bind(path).expect("a socket can be made in our own directory"))
-            }
-            Self::Tcp(port) => {
-                Listener::Tcp(TcpListener::bind(("127.0.0.1", *port)).expect("nobody else took the proxy's port"))
-            }
-        }
-    }
+    Ok(socket)
 }
 
-enum Listener {
-    Unix(UnixListener),
-    Tcp(TcpListener),
-}
-
-impl Listener {
-    fn accept(&self) -> io::Result<Stream> {
-        match self {
-            Self::Unix(listener) => Ok(Stream::Unix(listener.accept()?.0)),
-            Self::Tcp(listener) => {
-                let stream = listener.accept()?.0;
-                stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
-            }
-        }
+fn listen(address: &SockAddr) -> Socket {
+    if let Some(path) = address.as_pathname() {
+        // Left by an earlier listener, or not there.
+        let _ = fs::remove_file(path);
     }
-
-    /// Stops listening at once. Closing alone is not enough: a child that another thread is just starting has a copy
-    /// of every open file until it runs its own program. (Where a listener cannot be shut down, closing has to do.)
-    fn close(self) {
-        let how = rustix::net::Shutdown::Read;
-        let _ = match &self {
-            Self::Unix(listener) => rustix::net::shutdown(listener, how),
-            Self::Tcp(listener) => rustix::net::shutdown(listener, how),
-        };
-    }
-}
-
-#[derive(Debug)]
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Stream {
-    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => (&*stream).read(buffer),
-            Self::Tcp(stream) => (&*stream).read(buffer),
-        }
-    }
-
-    fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => (&*stream).write_all(bytes),
-            Self::Tcp(stream) => (&*stream).write_all(bytes),
-        }
-    }
-
-    /// Errors only where the other side is gone already.
-    fn shutdown(&self, how: Shutdown) {
-        let _ = match self {
-            Self::Unix(stream) => stream.shutdown(how),
-            Self::Tcp(stream) => stream.shutdown(how),
-        };
-    }
-
-    /// Wakes our threads out of this socket and makes its close a reset.
-    fn abort(&self) {
-        match self {
-            Self::Unix(_) => self.shutdown(Shutdown::Both),
-            Self::Tcp(_) => {
-                let _ = rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO));
-                // Only reading: a shutdown of writing would send an orderly end before the reset.
-                self.shutdown(Shutdown::Read);
-            }
-        }
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Unix(stream) => stream.as_fd(),
-            Self::Tcp(stream) => stream.as_fd(),
-        }
-    }
+    let listening = || {
+        let socket = Socket::new(address.domain(), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(address)?;
+        socket.listen(128)?;
+        io::Result::Ok(socket)
+    };
+    listening().expect("nobody else took the proxy's address")
 }
