@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{Proxy, SLACK, Server, cluster, eventually, ran, this_test};
+use harness::{Proxy, SLACK, Server, cluster, eventually, ran, this_test, urls};
 use redlock::bindings::Stop;
 use redlock::bindings::completion_queue::{Completion, Queue};
 use redlock::bindings::lock_object::LockObject;
@@ -139,8 +139,7 @@ fn what_a_drain_takes_too_late_is_waited_for_again() {
 #[test]
 fn an_attached_lock_that_is_not_taken_goes_back_to_its_text() {
     let servers = cluster(3);
-    let urls: Vec<_> = servers.iter().map(Server::url).collect();
-    let redlock = Redlock::builder().nodes(urls).ttl(Duration::from_secs(60)).build().unwrap();
+    let redlock = Redlock::builder().nodes(urls(&servers)).ttl(Duration::from_secs(60)).build().unwrap();
     let lock = object(&redlock, "foo");
     acquire(&lock).unwrap();
     let text = through(lock.detach(None, Some(never))).unwrap().into_text();

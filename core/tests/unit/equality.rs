@@ -96,7 +96,8 @@ fn number() -> impl Strategy<Value = u64> {
 }
 
 /// Generates what may stand for a fence. A fence key with what Lua's `tonumber` alone accepts must stop confirm and restore
-/// as it stops acquire: otherwise the node would seem to remember a fence that it does not know. All numbers are below or far beyond a clock's value, because of slack 0.
+/// as it stops acquire: otherwise the node would seem to remember a fence that it does not know. All numbers are below or
+/// far beyond a clock's value, because of slack 0.
 fn fence() -> impl Strategy<Value = String> {
     let most = 9_007_199_254_740_991_u64;
     let odd =
