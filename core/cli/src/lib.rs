@@ -30,6 +30,7 @@ mod signals;
 mod status;
 mod table;
 mod wait;
+mod waiting;
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -7,15 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use redlock::bindings::clock::Clock;
 use redlock::bindings::operator::Walk;
 use redlock::{Error, LockState, LockView, NodeAnswer, Redlock};
 use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failure};
-use crate::progress::Progress;
 use crate::table::Table;
-use crate::{duration, nodes, say, status};
+use crate::{duration, nodes, progress, say, status};
 
 /// How often a person sees how far it is.
 const LOOK: Duration = Duration::from_millis(500);
@@ -66,10 +64,11 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let pattern = args.r#match.as_deref().map(OsStrExt::as_bytes);
     let looked = Arc::new(AtomicU64::new(0));
     let walk = walk(&redlock, pattern.unwrap_or(b"*"), &args, Arc::clone(&looked));
+    let so_far = async || Some(format!("looked at {} keys", looked.load(Ordering::Relaxed)));
     let (views, walked) = tokio::select! {
         biased;
         walked = walk => walked?,
-        () = show(&looked) => unreachable!("it never ends"),
+        () = progress::show(true, LOOK, so_far) => unreachable!("it never ends"),
     };
     let (incomplete, unscanned) = (walked.incomplete(), walked.unscanned());
     if args.json {
@@ -98,15 +97,6 @@ async fn walk(
             return Ok((views, walk));
         }
         views.extend(page);
-    }
-}
-
-/// Shows on a terminal how far it is. Never ends.
-async fn show(looked: &AtomicU64) {
-    let mut progress = Progress::new(true);
-    loop {
-        Clock::System.sleep(LOOK).await;
-        progress.show(&format!("redlock: looked at {} keys", looked.load(Ordering::Relaxed)));
     }
 }
 

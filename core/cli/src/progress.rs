@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use nix::unistd::{getpgrp, tcgetpgrp, ttyname};
+use redlock::bindings::clock::Clock;
 
 use crate::say;
 use crate::signals::unstopped;
@@ -15,7 +17,7 @@ const COLUMNS: usize = 80;
 
 /// The line, on stderr. Nothing is written unless stderr is a terminal, and this program is in its foreground.
 #[derive(Debug)]
-pub(crate) struct Progress {
+struct Progress {
     /// The terminal, opened once more: a terminal that is held with ^S must not block this program.
     terminal: Option<File>,
     is_shown: bool,
@@ -23,18 +25,13 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Makes a line that nobody sees yet; `is_wanted` is false to keep it that way.
-    pub(crate) fn new(is_wanted: bool) -> Self {
+    fn new(is_wanted: bool) -> Self {
         let is_wanted = is_wanted && io::stderr().is_terminal() && say::moves_cursor();
         Self { terminal: is_wanted.then(open).flatten(), is_shown: false }
     }
 
-    /// Returns whether somebody would see it, so that it need not be found out what to show.
-    pub(crate) const fn is_wanted(&self) -> bool {
-        self.terminal.is_some()
-    }
-
     /// Shows `text` instead of what is there, cut to the terminal's width.
-    pub(crate) fn show(&mut self, text: &str) {
+    fn show(&mut self, text: &str) {
         if let Some(terminal) = self.terminal.as_ref().filter(|_| is_foreground()) {
             let shown: String = say::one_line(text).chars().take(columns() - 1).collect();
             write(terminal, &format!("\r\x1b[K{shown}"));
@@ -43,7 +40,7 @@ impl Progress {
     }
 
     /// Erases the line.
-    pub(crate) fn erase(&mut self) {
+    fn erase(&mut self) {
         let was_shown = std::mem::take(&mut self.is_shown);
         if let Some(terminal) = self.terminal.as_ref().filter(|_| was_shown && is_foreground()) {
             write(terminal, "\r\x1b[K");
@@ -54,6 +51,21 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.erase();
+    }
+}
+
+/// Shows what `look` finds out after each pause, if that `is_wanted` and somebody would see it. Never ends; dropping it
+/// erases the line.
+pub(crate) async fn show(is_wanted: bool, pause: Duration, mut look: impl AsyncFnMut() -> Option<String>) {
+    let mut progress = Progress::new(is_wanted);
+    if progress.terminal.is_none() {
+        return std::future::pending().await;
+    }
+    loop {
+        Clock::System.sleep(pause).await;
+        if let Some(text) = look().await {
+            progress.show(&format!("redlock: {text}"));
+        }
     }
 }
 
@@ -85,6 +97,6 @@ mod tests {
     fn nothing_is_shown_to_nobody() {
         let mut progress = Progress::new(false);
         progress.show("text");
-        assert!(!progress.is_shown && !progress.is_wanted());
+        assert!(!progress.is_shown && progress.terminal.is_none());
     }
 }

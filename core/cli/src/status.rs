@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use redlock::bindings::clock::Clock;
 use redlock::bindings::operator::join_all;
-use redlock::{LockState, LockView, NodeState, NodeView, Redlock};
+use redlock::{Error, LockState, LockView, NodeState, NodeView, Redlock};
 use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failure};
@@ -72,13 +72,13 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let redlock = args.nodes.client()?;
     let Some(pause) = args.watch else {
-        let looked = look(&redlock, &args).await?;
+        let looked = look(&redlock, &args.names, args.permits).await?;
         say::out_unless_ended(text(&looked, &args)).await?;
         return verdict(&redlock, &args, &looked).await;
     };
     let is_screen = io::stdout().is_terminal() && say::moves_cursor() && !args.json;
     loop {
-        let looked = look(&redlock, &args).await?;
+        let looked = look(&redlock, &args.names, args.permits).await?;
         let text = text(&looked, &args);
         say::out_unless_ended(if is_screen { format!("{CLEAR}{text}") } else { text }).await?;
         Clock::System.sleep(pause.max(PAUSE_LEAST)).await;
@@ -89,15 +89,19 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
 }
 
 /// Returns what the nodes show of each name: of a lock one view, of a semaphore one for each slot.
-async fn look(redlock: &Redlock, args: &Args) -> Result<Vec<Vec<LockView>>, Failure> {
-    let views = args.names.iter().map(|name| async {
+pub(crate) async fn look(
+    redlock: &Redlock,
+    names: &[OsString],
+    permits: Option<u32>,
+) -> Result<Vec<Vec<LockView>>, Error> {
+    let views = names.iter().map(|name| async {
         let name = name.as_bytes();
-        match args.permits {
+        match permits {
             None => redlock.inspect(name).await.map(|view| vec![view]),
             Some(permits) => redlock.inspect_semaphore(name, permits).await,
         }
     });
-    Ok(join_all(views.collect()).await.into_iter().collect::<Result<_, _>>()?)
+    join_all(views.collect()).await.into_iter().collect()
 }
 
 fn text(looked: &[Vec<LockView>], args: &Args) -> String {

@@ -4,22 +4,20 @@
 //! may interrupt it: a signal, or the end of its time; it leaves nothing behind.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use redlock::bindings::clock::{Clock, Moment};
 use redlock::bindings::operator::{AWAY_MOST, join_all, wait_free};
-use redlock::{Error, ErrorKind, Redlock};
+use redlock::{Error, ErrorKind, LockView, Redlock};
 
 use crate::exit::{Exit, Failure};
-use crate::progress::Progress;
-use crate::{around, duration, nodes, status};
+use crate::{around, duration, nodes, progress, waiting};
 
 /// The pause before the next look while no quorum of nodes answers.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// How often a person at a terminal sees who holds it.
-const SHOWN_EVERY: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Wait until locks are free, without taking them
 ///
@@ -58,10 +56,13 @@ pub(crate) struct Args {
 /// For wrong arguments, at the end of the wait, and if too few nodes answer.
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let redlock = args.nodes.client()?;
+    // Only who waits for a slot is counted.
+    let is_counted = |view: &LockView| view.slot.is_some();
+    let holder = async || waiting::look(&redlock, &args.names, args.permits, is_counted).await;
     tokio::select! {
         biased;
         ended = until_free(&redlock, &args) => ended,
-        () = show(&redlock, &args) => unreachable!("it never ends"),
+        () = progress::show(!args.quiet, LOOK, holder) => unreachable!("it never ends"),
         () = around::warn(&redlock, &args.names, false), if !args.quiet && args.permits.is_none() => {
             unreachable!("it never ends")
         }
@@ -105,32 +106,6 @@ async fn until_free(redlock: &Redlock, args: &Args) -> Result<Exit, Failure> {
             Err(error) => return Err(nodes::failure(redlock, error).await),
         }
     }
-}
-
-/// Shows on a terminal who holds the first name that is not free. Never ends.
-async fn show(redlock: &Redlock, args: &Args) {
-    let mut progress = Progress::new(!args.quiet);
-    if !progress.is_wanted() {
-        return std::future::pending().await;
-    }
-    loop {
-        Clock::System.sleep(SHOWN_EVERY).await;
-        if let Ok(Some(name)) = held(redlock, args).await {
-            let holder = holder(redlock, name, args).await;
-            progress.show(&format!("redlock: waiting for {:?}: {holder}", name.to_string_lossy()));
-        }
-    }
-}
-
-/// Returns who holds a lock, for people.
-async fn holder(redlock: &Redlock, name: &OsString, args: &Args) -> String {
-    if args.permits.is_some() {
-        return "all permits are held".to_owned();
-    }
-    let Ok(view) = redlock.inspect(name.as_bytes()).await else { return "held".to_owned() };
-    let since = view.since.and_then(|since| status::now().duration_since(since).ok());
-    let since = since.map_or_else(String::new, |since| format!(" for {}", duration::shown(since)));
-    view.label.map_or_else(|| format!("held{since}"), |label| format!("held by {label}{since}"))
 }
 
 /// Returns a name that is held; `None` if none is.
