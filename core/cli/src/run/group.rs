@@ -23,7 +23,7 @@ use nix::unistd::{Pid, getpgid};
 use rustix::process::{WaitOptions, WaitStatus};
 use tokio::net::unix::pipe;
 
-use crate::run::machine::End;
+use crate::run::machine::{End, Event};
 
 /// The name of a keeper.
 pub(crate) const KEEPER: &str = "redlock-keeper";
@@ -46,17 +46,6 @@ kill -KILL 0";
 
 /// What a keeper says once it can be relied on.
 const READY: &[u8] = b"ready\n";
-
-/// A process that has changed its state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
-    /// The command has ended.
-    Ended(End),
-    /// The command has been stopped, by the signal with this number.
-    Stopped(i32),
-    /// The keeper has ended.
-    KeeperEnded,
-}
 
 /// A process group. When it is dropped while its command runs, as in a panic, the group is killed.
 #[derive(Debug)]
@@ -125,29 +114,29 @@ impl Group {
 
     /// Returns what has changed, and takes in whatever else this program is the parent of: as the first process of a
     /// container, it is everybody's.
-    pub(super) fn changes(&mut self) -> Vec<Change> {
+    pub(super) fn changes(&mut self) -> Vec<Event> {
         let mut changes: Vec<_> = reap().into_iter().filter_map(|(pid, status)| self.change(pid, status)).collect();
         // A keeper that ended together with the command need not be replaced.
-        changes.sort_by_key(|change| *change == Change::KeeperEnded);
+        changes.sort_by_key(|change| *change == Event::KeeperEnded);
         changes
     }
 
-    fn change(&mut self, pid: Pid, status: WaitStatus) -> Option<Change> {
+    fn change(&mut self, pid: Pid, status: WaitStatus) -> Option<Event> {
         let is_over = !status.stopped();
         if self.keeper.as_ref().is_some_and(|keeper| keeper.pid == pid) {
             return is_over.then(|| {
                 self.keeper = None;
-                Change::KeeperEnded
+                Event::KeeperEnded
             });
         }
         if self.command != Some(pid) {
             return None;
         }
         if let Some(signal) = status.stopping_signal() {
-            return Some(Change::Stopped(signal));
+            return Some(Event::Stopped(signal));
         }
         self.command = None;
-        Some(Change::Ended(end(status)))
+        Some(Event::Ended(end(status)))
     }
 
     /// Returns whether the command lives in its group.

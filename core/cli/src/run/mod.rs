@@ -48,8 +48,7 @@ use crate::run::args::Args;
 use crate::run::group::SHELL;
 use crate::run::session::Session;
 use crate::run::textfile::Record;
-use crate::run::waiting::Waited;
-use crate::signals::{self, ENDING, Ignored, Signals, USER};
+use crate::signals::{ENDING, Ignored, Signals, USER};
 
 /// Runs the command.
 ///
@@ -78,9 +77,8 @@ async fn recorded(args: &Args, ignored: Ignored, record: &mut Record) -> Result<
     let lock = args.lock(&redlock)?;
     let mut signals = Signals::listen(ENDING.into_iter().chain(USER), ignored)?;
     let guard = match waiting::wait(args, &redlock, &lock, &mut signals).await {
-        Waited::Acquired(guard) => guard,
-        Waited::Failed(failure) => return Err(args.denied(failure)),
-        Waited::Ended(signal) => return Ok(signals::exit(signal)),
+        Ok(guard) => guard,
+        Err(ended) => return ended,
     };
     record.acquired();
     Session::new(args, kill_after, guard, signals, ignored)?.run().await

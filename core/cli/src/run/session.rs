@@ -14,7 +14,7 @@ use crate::duration::shown;
 use crate::exit::{Exit, Failure, spelled};
 use crate::run::args::Args;
 use crate::run::child;
-use crate::run::group::{Change, Group};
+use crate::run::group::Group;
 use crate::run::machine::{Action, End, Event, Machine, Notice, Now, OnLoss};
 use crate::run::notices::Notices;
 use crate::run::terminal::Terminal;
@@ -236,11 +236,7 @@ impl Running<'_> {
     fn handle(&mut self) -> bool {
         loop {
             for change in self.group.changes().into_iter().rev() {
-                self.events.push_front(match change {
-                    Change::Ended(end) => Event::Ended(end),
-                    Change::Stopped(signal) => Event::Stopped(signal),
-                    Change::KeeperEnded => Event::KeeperEnded,
-                });
+                self.events.push_front(change);
             }
             let Some(event) = self.events.pop_front() else { return false };
             for action in self.machine.on(event, &self.now()) {

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use redlock::bindings::clock::Clock;
 use redlock::bindings::operator::AWAY_MOST;
 use redlock::{ErrorKind, Fixed, Guard, Lock, LockState, LockView, Redlock};
 
-use crate::exit::{Failure, spelled};
+use crate::exit::{Exit, Failure, spelled};
 use crate::run::args::Args;
 use crate::run::group;
 use crate::signals::{self, Signals};
@@ -16,30 +15,25 @@ use crate::{around, nodes, progress, say, waiting};
 /// How often the nodes are asked who holds the lock. A shorter wait shows nothing: a line that comes and goes is noise.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How the wait ended.
-#[derive(Debug)]
-pub(super) enum Waited {
-    Acquired(Guard),
-    Failed(Failure),
-    /// A signal ends the program.
-    Ended(Signal),
-}
-
-/// Waits for the lock. Ends early for a signal, with nothing left behind.
-pub(super) async fn wait(args: &Args, redlock: &Redlock, lock: &Lock<Fixed>, signals: &mut Signals) -> Waited {
-    let acquired = async {
-        match lock.acquire().await {
-            Ok(guard) => Waited::Acquired(guard),
-            Err(error) => Waited::Failed(nodes::failure(redlock, error).await),
-        }
-    };
+/// Waits for the lock.
+///
+/// # Errors
+///
+/// How the program ends: early by a signal, with nothing left behind, or because there is no lock for it.
+pub(super) async fn wait(
+    args: &Args,
+    redlock: &Redlock,
+    lock: &Lock<Fixed>,
+    signals: &mut Signals,
+) -> Result<Guard, Result<Exit, Failure>> {
+    let acquired = async { nodes::explained(redlock, lock.acquire().await).await };
     // This program is one of those that wait, unless it stands behind a writer as a reader among readers.
     let is_counted = |view: &LockView| !args.shared || view.state != LockState::Shared;
     let holder = async || waiting::look(redlock, &args.names, args.permits, is_counted).await;
     tokio::select! {
         biased;
-        waited = acquired => waited,
-        signal = signals.next() => Waited::Ended(signal),
+        acquired = acquired => acquired.map_err(|failure| Err(args.denied(failure))),
+        signal = signals.next() => Err(Ok(signals::exit(signal))),
         () = reap() => unreachable!("it never ends"),
         () = progress::show(!args.quiet, LOOK, holder) => unreachable!("it never ends"),
         () = tell_of_outages(lock), if !args.quiet && args.wait.is_some() => unreachable!("it never ends"),
