@@ -19,9 +19,10 @@ const SAME: Duration = Duration::from_millis(100);
 const DEATH: Duration = Duration::from_secs(1);
 
 /// What happens to the command when the lock is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OnLoss {
     /// SIGTERM ahead of the end of the lock, then SIGKILL at its end
+    #[default]
     Term,
     /// SIGKILL at the end of the lock
     Kill,
@@ -119,7 +120,7 @@ pub(super) enum Action {
 }
 
 /// The state of a command that runs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Machine {
     on_loss: OnLoss,
     kill_after: Duration,
@@ -143,20 +144,8 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) const fn new(on_loss: OnLoss, kill_after: Duration) -> Self {
-        Self {
-            on_loss,
-            kill_after,
-            end: None,
-            kill_at: None,
-            killed: None,
-            is_undying: false,
-            is_lost: false,
-            is_ignored: false,
-            asked: 0,
-            last: None,
-            keepers: 0,
-        }
+    pub(super) fn new(on_loss: OnLoss, kill_after: Duration) -> Self {
+        Self { on_loss, kill_after, ..Self::default() }
     }
 
     /// Returns whether a loss of the lock was told, or prevented by ending the command.
