@@ -7,8 +7,10 @@ use redlock::{Error, ErrorKind};
 /// The status with which the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exit {
-    code: u8,
-    is_interrupted: bool,
+    /// The number that the system is given.
+    pub(crate) code: u8,
+    /// Whether the process should die of SIGINT instead of ending with the code.
+    pub(crate) is_interrupted: bool,
 }
 
 impl Exit {
@@ -61,16 +63,6 @@ impl Exit {
             // `already_held` and `internal`.
             _ => Self::BUG,
         }
-    }
-
-    /// Returns whether the process should die of SIGINT instead of ending with the code.
-    pub(crate) const fn is_interrupted(self) -> bool {
-        self.is_interrupted
-    }
-
-    /// Returns the number that the system is given.
-    pub(crate) const fn code(self) -> u8 {
-        self.code
     }
 }
 
@@ -130,14 +122,14 @@ mod tests {
 
     #[test]
     fn each_kind_of_error_has_its_code() {
-        let codes = ErrorKind::ALL.map(|kind| Exit::of(kind).code());
+        let codes = ErrorKind::ALL.map(|kind| Exit::of(kind).code);
         assert_eq!(codes, [75, 69, 77, 76, 76, 70, 69, 64, 70]);
     }
 
     #[test]
     fn signals_count_from_128() {
-        assert_eq!(Exit::signal(15).code(), 143);
-        assert_eq!(Exit::signal(200).code(), 255);
+        assert_eq!(Exit::signal(15).code, 143);
+        assert_eq!(Exit::signal(200).code, 255);
     }
 
     #[tokio::test]

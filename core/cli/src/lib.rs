@@ -49,7 +49,7 @@ pub fn program(args: impl IntoIterator<Item = OsString>) -> ! {
     let args: Vec<_> = args.into_iter().collect();
     if args.first().is_some_and(|name| name == group::KEEPER) {
         drop(group::keep());
-        std::process::exit(Exit::BUG.code().into())
+        std::process::exit(Exit::BUG.code.into())
     }
     group::keep_itself();
     main(args)
@@ -82,10 +82,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> i32 {
         }
     };
     shutdown();
-    if exit.is_interrupted() {
+    if exit.is_interrupted {
         signals::die_of_interrupt();
     }
-    exit.code().into()
+    exit.code.into()
 }
 
 /// What stands above the help.

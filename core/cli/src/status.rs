@@ -133,7 +133,7 @@ async fn verdict(redlock: &Redlock, args: &Args, looked: &[Vec<LockView>]) -> Re
             Ok(false) => exit = Exit::NO,
             Err(error) => {
                 let failure = nodes::failure(redlock, error).await;
-                if failed.as_ref().is_none_or(|worst| worst.exit.code() < failure.exit.code()) {
+                if failed.as_ref().is_none_or(|worst| worst.exit.code < failure.exit.code) {
                     failed = Some(failure);
                 }
             }

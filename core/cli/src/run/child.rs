@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     fn exit_of(program: &str) -> Option<u8> {
-        check(OsStr::new(program)).err().map(|failure| failure.exit.code())
+        check(OsStr::new(program)).err().map(|failure| failure.exit.code)
     }
 
     #[test]

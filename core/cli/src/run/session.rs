@@ -36,7 +36,6 @@ pub(super) struct Session<'a> {
     kill_after: Duration,
     signals: Signals,
     children: Signals,
-    clock: Clock,
     began: Moment,
     notices: Notices,
     guard: Guard,
@@ -71,9 +70,8 @@ impl<'a> Session<'a> {
         let more = STOPPING.into_iter().chain([Signal::SIGWINCH, Signal::SIGCONT]);
         signals.listen_to(more, ignored)?;
         let children = signals::children()?;
-        let clock = Clock::System;
-        let (began, notices) = (clock.now(), Notices::start(args.quiet));
-        Ok(Self { args, kill_after, signals, children, clock, began, notices, guard })
+        let (began, notices) = (Clock::System.now(), Notices::start(args.quiet));
+        Ok(Self { args, kill_after, signals, children, began, notices, guard })
     }
 
     /// Runs the command and releases the lock.
@@ -90,7 +88,7 @@ impl<'a> Session<'a> {
             group,
             machine: Machine::new(self.args.on_loss, self.kill_after),
             events: VecDeque::new(),
-            own_stop_until: self.clock.now(),
+            own_stop_until: Clock::System.now(),
             session: self,
         };
         let started = running.start();
@@ -176,7 +174,7 @@ impl<'a> Session<'a> {
     fn reason(&self, left: Duration) -> String {
         let limit = self.args.max_hold.map(|max_hold| self.began.after(max_hold.saturating_sub(self.args.margin())));
         match limit {
-            Some(limit) if self.clock.now().after(left + MAX_HOLD_NEAR) >= limit => {
+            Some(limit) if Clock::System.now().after(left + MAX_HOLD_NEAR) >= limit => {
                 format!("reaches --max-hold in {}", shown(left))
             }
             _ => format!("was not renewed, so it ends in {}{}", shown(left), self.answers()),
@@ -207,8 +205,7 @@ impl Running<'_> {
     async fn watch(&mut self) {
         let mut lost = pin!(self.session.guard.lost());
         let mut is_told = false;
-        let clock = self.session.clock.clone();
-        let alarm = Alarm::new(&clock);
+        let alarm = Alarm::new(&Clock::System);
         while !self.handle() {
             let now = self.now();
             let at = self.machine.sleep(&now).map_or(Moment::NEVER, |sleep| now.moment.after(sleep));
@@ -222,7 +219,7 @@ impl Running<'_> {
                 }
                 signal = self.session.signals.next() => self.received(signal),
                 () = alarm.ring(at) => self.events.push_back(Event::Time),
-                () = clock.sleep(LOOK), if self.machine.end.is_some() => {
+                () = Clock::System.sleep(LOOK), if self.machine.end.is_some() => {
                     if self.group.is_alone() {
                         self.events.push_back(Event::Alone);
                     }
@@ -250,11 +247,11 @@ impl Running<'_> {
 
     fn now(&self) -> Now {
         let left = self.session.guard.remaining();
-        Now { moment: self.session.clock.now(), left, foreground: self.terminal.foreground() }
+        Now { moment: Clock::System.now(), left, foreground: self.terminal.foreground() }
     }
 
     fn received(&mut self, signal: Signal) {
-        if signal != Signal::SIGTSTP || self.session.clock.now() > self.own_stop_until {
+        if signal != Signal::SIGTSTP || Clock::System.now() > self.own_stop_until {
             self.events.push_back(Event::Received(signal));
         }
     }
@@ -273,7 +270,7 @@ impl Running<'_> {
             }
             Action::Suspend => {
                 if self.terminal.suspend() {
-                    self.own_stop_until = self.session.clock.now().after(OWN_STOP);
+                    self.own_stop_until = Clock::System.now().after(OWN_STOP);
                 }
                 self.events.push_back(Event::Resumed);
             }
@@ -296,7 +293,7 @@ impl Running<'_> {
         // As shells do: a program that ends by itself may change the modes for good.
         let was_given = if matches!(end, Some(End::Exited(_))) { terminal.take() } else { terminal.take_and_restore() };
         if machine.is_killed() {
-            session.clock.sleep(INNER_KEEPERS).await;
+            Clock::System.sleep(INNER_KEEPERS).await;
         } else if machine.is_lost {
             session.tell(Notice::Ended);
         }

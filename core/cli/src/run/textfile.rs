@@ -23,7 +23,6 @@ const SUCCESS: &str = "redlock_run_last_success_timestamp_seconds";
 /// How far a run has come.
 #[derive(Debug)]
 pub(super) struct Record {
-    clock: Clock,
     began: Moment,
     /// When the lock was acquired; `None` if it was not.
     acquired: Option<Moment>,
@@ -40,22 +39,21 @@ pub(super) fn parse(value: &str) -> Result<PathBuf, String> {
 
 impl Record {
     pub(super) fn begin() -> Self {
-        let clock = Clock::System;
-        Self { began: clock.now(), clock, acquired: None }
+        Self { began: Clock::System.now(), acquired: None }
     }
 
     pub(super) fn acquired(&mut self) {
-        self.acquired = Some(self.clock.now());
+        self.acquired = Some(Clock::System.now());
     }
 
     /// Writes the file for a lock of these names. The command has not failed if it cannot be written.
     pub(super) fn write(&self, file: &Path, names: &[OsString], result: &Result<Exit, Failure>) {
         let exit = match result {
-            Ok(exit) => exit.code(),
-            Err(failure) => failure.exit.code(),
+            Ok(exit) => exit.code,
+            Err(failure) => failure.exit.code,
         };
         let before = fs::read_to_string(file).unwrap_or_default();
-        let now = Duration::from_micros(self.clock.wall_micros());
+        let now = Duration::from_micros(Clock::System.wall_micros());
         let text = self.text(&label(names), exit, now, &before);
         if let Err(error) = put(file, &text) {
             say::warning(&format!("cannot write {}: {error}", file.display()));
@@ -63,8 +61,8 @@ impl Record {
     }
 
     fn text(&self, names: &str, exit: u8, now: Duration, before: &str) -> String {
-        let held = self.acquired.map_or(Duration::ZERO, |acquired| self.clock.now().since(acquired));
-        let waited = self.acquired.unwrap_or_else(|| self.clock.now()).since(self.began);
+        let held = self.acquired.map_or(Duration::ZERO, |acquired| Clock::System.now().since(acquired));
+        let waited = self.acquired.unwrap_or_else(|| Clock::System.now()).since(self.began);
         let sample = |name: &str| format!("{name}{{name=\"{names}\"}} ");
         let success = match self.acquired {
             Some(_) if exit == 0 => Some(seconds(now)),
