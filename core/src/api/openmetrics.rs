@@ -1,8 +1,7 @@
 //! The metrics as text, in the format of `OpenMetrics`.
 
-use std::fmt::{self, Write};
-
 use crate::api::stats::{Metric, MetricKind, Point, PointValue, Stats};
+use crate::sys::histogram::to_float;
 
 impl Stats {
     /// Returns the metrics in the text format of [OpenMetrics] 1.0, which Prometheus and most agents scrape. A web server
@@ -22,55 +21,59 @@ impl Stats {
     pub fn to_openmetrics(&self) -> String {
         let mut text = String::new();
         for metric in &self.metrics {
-            write!(text, "{}", Family(metric)).expect("a text takes what is written to it");
+            let Metric { name, kind, about, .. } = metric;
+            // The end of a counter's name belongs to its samples.
+            let family = if *kind == MetricKind::Counter { name.trim_end_matches("_total") } else { name };
+            text.extend([format!("# TYPE {family} {kind}\n# HELP {family} {about}\n")]);
+            let line = |Sample { name, labels, value, .. }| format!("{name}{} {value}\n", shown(&labels));
+            text.extend(metric.samples().into_iter().map(line));
         }
         text + "# EOF\n"
     }
 }
 
-/// A metric with its head.
-struct Family<'a>(&'a Metric);
+/// A value as exporters have it, of which a histogram is several.
+pub(crate) struct Sample {
+    pub(crate) name: String,
+    /// Gauge or counter.
+    pub(crate) kind: MetricKind,
+    pub(crate) labels: Vec<(&'static str, String)>,
+    pub(crate) value: f64,
+}
 
-impl fmt::Display for Family<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Metric { name, kind, about, points } = self.0;
-        // The end of a counter's name belongs to its samples.
-        let family = if *kind == MetricKind::Counter { name.trim_end_matches("_total") } else { name };
-        writeln!(f, "# TYPE {family} {}\n# HELP {family} {about}", kind.as_str())?;
-        for Point { labels, value } in points {
-            let labels = Labels(labels, None);
+impl Metric {
+    /// Returns its samples: of a histogram the buckets, each with its end as a label, the sum and the count.
+    pub(crate) fn samples(&self) -> Vec<Sample> {
+        let mut samples = Vec::new();
+        for Point { labels, value } in &self.points {
+            let mut add = |end: &str, kind, bucket: Option<String>, value| {
+                let labels = labels.iter().cloned().chain(bucket.map(|end| ("le", end))).collect();
+                samples.push(Sample { name: format!("{}{end}", self.name), kind, labels, value });
+            };
             match value {
-                PointValue::Number(number) => writeln!(f, "{name}{labels} {number}")?,
+                PointValue::Number(number) => add("", self.kind, None, *number),
                 PointValue::Histogram { count, sum, buckets } => {
                     for (end, inside) in buckets {
-                        writeln!(f, "{name}_bucket{} {inside}", Labels(labels.0, Some(*end)))?;
+                        add("_bucket", MetricKind::Counter, Some(le(*end)), to_float(*inside));
                     }
-                    writeln!(f, "{name}_sum{labels} {sum}\n{name}_count{labels} {count}")?;
+                    // Counters of other formats are whole numbers.
+                    add("_sum", MetricKind::Gauge, None, *sum);
+                    add("_count", MetricKind::Counter, None, to_float(*count));
                 }
             }
         }
-        Ok(())
+        samples
     }
 }
 
-/// The labels of a sample, with the end of its bucket.
-struct Labels<'a>(&'a [(&'static str, String)], Option<f64>);
-
-impl fmt::Display for Labels<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = '{';
-        for (label, value) in self.0 {
-            // The names of locks are any text.
-            let value = value.replace('\\', r"\\").replace('\n', r"\n").replace('"', r#"\""#);
-            write!(f, "{separator}{label}=\"{value}\"")?;
-            separator = ',';
-        }
-        if let Some(end) = self.1 {
-            write!(f, "{separator}le=\"{}\"", le(end))?;
-            separator = ',';
-        }
-        if separator == ',' { f.write_char('}') } else { Ok(()) }
-    }
+/// Returns the labels of a sample as text.
+fn shown(labels: &[(&'static str, String)]) -> String {
+    let label = |(label, value): &(&'static str, String)| {
+        // The names of locks are any text.
+        format!("{label}=\"{}\"", value.replace('\\', r"\\").replace('\n', r"\n").replace('"', r#"\""#))
+    };
+    let labels: Vec<_> = labels.iter().map(label).collect();
+    if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) }
 }
 
 /// Returns the text of the end of a bucket. A whole number has its `.0`, so that all exporters agree.

@@ -2,8 +2,8 @@
 
 use metrics::Label;
 
-use crate::api::openmetrics::le;
-use crate::api::stats::{Metric, MetricKind, Point, PointValue, stats};
+use crate::api::openmetrics::Sample;
+use crate::api::stats::{Metric, MetricKind, stats};
 
 /// Sets the counters and gauges of the `metrics` facade to the present [`stats`](crate::stats), for the exporter that the
 /// program has installed. Call it before each scrape, or every few seconds.
@@ -17,27 +17,11 @@ use crate::api::stats::{Metric, MetricKind, Point, PointValue, stats};
 /// redlock::publish_metrics();
 /// ```
 pub fn publish_metrics() {
-    for metric in stats().metrics {
-        for point in &metric.points {
-            publish(&metric, point);
-        }
-    }
-}
-
-fn publish(metric: &Metric, point: &Point) {
-    let labels: Vec<Label> = point.labels.iter().map(|(label, value)| Label::new(*label, value.clone())).collect();
-    match &point.value {
-        PointValue::Number(number) if metric.kind == MetricKind::Gauge => {
-            metrics::gauge!(metric.name, labels).set(*number);
-        }
-        PointValue::Number(number) => metrics::counter!(metric.name, labels).absolute(whole(*number)),
-        PointValue::Histogram { count, sum, buckets } => {
-            for (end, inside) in buckets {
-                let labels: Vec<_> = labels.iter().cloned().chain([Label::new("le", le(*end))]).collect();
-                metrics::counter!(format!("{}_bucket", metric.name), labels).absolute(*inside);
-            }
-            metrics::counter!(format!("{}_count", metric.name), labels.clone()).absolute(*count);
-            metrics::gauge!(format!("{}_sum", metric.name), labels).set(*sum);
+    for Sample { name, kind, labels, value } in stats().metrics.iter().flat_map(Metric::samples) {
+        let labels: Vec<_> = labels.into_iter().map(|(label, value)| Label::new(label, value)).collect();
+        match kind {
+            MetricKind::Counter => metrics::counter!(name, labels).absolute(whole(value)),
+            _ => metrics::gauge!(name, labels).set(value),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::node::endpoint::Endpoint;
 use crate::process::Process;
 use crate::process::metrics::{self, AcquireEnd, Counts, HoldEnd, Metrics, ReleaseEnd, RenewalEnd};
 use crate::sys::clock::Moment;
-use crate::sys::histogram::Reading;
+use crate::sys::histogram::{Reading, to_float};
 use crate::sys::log_queue;
 use crate::texts::texts;
 
@@ -136,10 +136,7 @@ type Label = (&'static str, String);
 
 impl Point {
     fn number(labels: Vec<Label>, number: u64) -> Self {
-        // Above 2^53 the last digits are lost, which no reader needs.
-        #[expect(clippy::cast_precision_loss, reason = "see above")]
-        let number = number as f64;
-        Self { labels, value: PointValue::Number(number) }
+        Self { labels, value: PointValue::Number(to_float(number)) }
     }
 
     fn histogram(labels: Vec<Label>, reading: Option<Reading>) -> Option<Self> {

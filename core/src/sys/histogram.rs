@@ -101,9 +101,9 @@ impl Histogram {
     }
 }
 
-/// Above 2^53 the last digits are lost, which no reader of a sum needs.
+/// Above 2^53 the last digits are lost, which no reader needs.
 #[expect(clippy::cast_precision_loss, reason = "see above")]
-fn to_float(number: u64) -> f64 {
+pub(crate) fn to_float(number: u64) -> f64 {
     number as f64
 }
 
