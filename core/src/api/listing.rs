@@ -173,7 +173,8 @@ pub struct Walk {
     /// Whether names that are free are shown, too.
     shows_free: bool,
     set: Arc<NodeSet>,
-    pace: Throttle,
+    /// When the keys that were looked at before are paid for, so that servers have time for others.
+    next: Moment,
     /// How many keys each server was asked to look at, together.
     looked: Arc<AtomicU64>,
     /// Where the walk through each server goes on; `None` if it is over.
@@ -217,7 +218,7 @@ impl Walk {
             pattern: pattern.into(),
             rate,
             shows_free,
-            pace: Throttle { rate, next: process.clock.now() },
+            next: process.clock.now(),
             looked,
             cursors: vec![Some(0); set.members.len()],
             set,
@@ -258,7 +259,7 @@ impl Walk {
     async fn step(&mut self) {
         let connections = self.set.connections(&Handle::current());
         let count = (self.rate.get() / STEPS_PER_SECOND).clamp(1, STEP_MOST);
-        self.pace.spend(count, &connections.clock).await;
+        self.spend(count, &connections.clock).await;
         let from = self.cursors.iter().enumerate().filter_map(|(node, cursor)| Some((node, (*cursor)?)));
         let steps = from.map(|(node, from)| {
             let step = step_on(&connections, node, from, count);
@@ -295,9 +296,8 @@ impl Walk {
     /// Inspects some of the names that were found.
     async fn inspect(&mut self) -> Result<(), Error> {
         let rest = self.found.len().saturating_sub(BATCH);
-        let batch = &self.found[rest..];
-        self.pace.spend(u32::try_from(batch.len()).unwrap_or(u32::MAX), &Clock::System).await;
-        let looks = batch.iter().map(|(name, slot)| look(&self.client, name, *slot));
+        self.spend(u32::try_from(self.found.len() - rest).unwrap_or(u32::MAX), &Clock::System).await;
+        let looks = self.found[rest..].iter().map(|(name, slot)| look(&self.client, name, *slot));
         let views = join_all(looks.collect()).await;
         self.found.truncate(rest);
         for view in views {
@@ -308,6 +308,12 @@ impl Walk {
             }
         }
         Ok(())
+    }
+
+    /// Waits until the keys before are paid for, and counts `keys` more. Time that passed unused is not made up for.
+    async fn spend(&mut self, keys: u32, clock: &Clock) {
+        clock.sleep_until(self.next).await;
+        self.next = self.next.max(clock.now()).after(Duration::from_secs(1) * keys / self.rate.get());
     }
 
     /// Returns the servers that were not walked through to the end, and why.
@@ -345,20 +351,6 @@ async fn step_on(connections: &Arc<Connections>, node: usize, from: u64, count: 
 async fn look(client: &Redlock, name: &[u8], slot: Option<u32>) -> Result<LockView, Error> {
     let view = inspect::inspect(client.session().context_of_one(name, slot)?).await?;
     Ok(LockView { slot, ..view })
-}
-
-/// Keeps calls apart, so that servers have time for others.
-struct Throttle {
-    rate: NonZeroU32,
-    next: Moment,
-}
-
-impl Throttle {
-    /// Waits until the keys before are paid for, and counts `keys` more. Time that passed unused is not made up for.
-    async fn spend(&mut self, keys: u32, clock: &Clock) {
-        clock.sleep_until(self.next).await;
-        self.next = self.next.max(clock.now()).after(Duration::from_secs(1) * keys / self.rate.get());
-    }
 }
 
 #[cfg(test)]
