@@ -1,5 +1,6 @@
 //! The client: its nodes, and the default options of its locks. A program makes one client and clones it freely.
 
+use std::ffi::OsString;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
@@ -174,12 +175,6 @@ impl Redlock {
         Lock::new(Arc::clone(&self.0), Shape::of_detached(text, self.0.prefix()))
     }
 
-    /// Makes a lock as [`Redlock::attach`] does, whose text stays good: it does not take the lock from others who have it, and
-    /// leaves it to them when its guard is dropped.
-    pub(crate) fn attach_again(&self, text: &str) -> Lock<Fixed> {
-        Lock::new(Arc::clone(&self.0), Shape::of_detached(text, self.0.prefix()).keeping_token())
-    }
-
     /// Makes an election with this name; see [`Election`]. Sends nothing.
     pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
         Election::new(Arc::clone(&self.0), name.as_ref())
@@ -339,7 +334,7 @@ impl Redlock {
     #[doc(hidden)]
     #[must_use]
     pub fn shown_addresses(&self) -> Vec<String> {
-        self.0.shown_addresses()
+        self.0.addresses.iter().map(ToString::to_string).collect()
     }
 
     pub(crate) fn simulated(process: Arc<Process>, set: Arc<NodeSet>, options: Options) -> Self {
@@ -414,7 +409,10 @@ impl Builder {
     ///
     /// `invalid_argument` for a wrong address or option.
     pub fn build(self) -> Result<Redlock, Error> {
-        let value = if self.nodes.is_none() { environment()? } else { None };
+        let value = self.nodes.is_none().then(|| std::env::var_os(ENVIRONMENT)).flatten();
+        let value = value.map(OsString::into_string).transpose().map_err(|_| {
+            Error::invalid(format!("{ENVIRONMENT} is not valid UTF-8; set it to redis:// URLs separated by commas"))
+        })?;
         self.build_in(value.as_deref())
     }
 
@@ -435,16 +433,6 @@ impl Builder {
         self.options.check(&process.label, addresses.iter().len())?;
         let set = process.set(&addresses)?;
         Ok(Redlock(Arc::new(Session::new((addresses, origin), self.options, ProcessLocal::new(process, Some(set))))))
-    }
-}
-
-fn environment() -> Result<Option<String>, Error> {
-    match std::env::var(ENVIRONMENT) {
-        Ok(value) => Ok(Some(value)),
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(_)) => Err(Error::invalid(format!(
-            "{ENVIRONMENT} is not valid UTF-8; set it to redis:// URLs separated by commas"
-        ))),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The state that a client and its locks share: addresses, default options, and in each process the nodes.
 
 use std::future::Future;
+use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,11 +65,6 @@ impl Session {
 
     pub(crate) fn prefix(&self) -> &[u8] {
         self.options.key_prefix.as_deref().unwrap_or_default().as_bytes()
-    }
-
-    /// Returns the addresses, without user names or passwords.
-    pub(crate) fn shown_addresses(&self) -> Vec<String> {
-        self.addresses.iter().map(ToString::to_string).collect()
     }
 
     /// Closes the client and begins to release its locks; see [`Redlock::close`](crate::Redlock::close). What is returned
@@ -197,14 +193,10 @@ fn released(process: &Process, releases: Vec<(Releasing, Releasing)>, limit: Dur
 }
 
 /// Runs `releases` to their ends, no more at once than nodes answer within the time of each.
-async fn in_turns(releases: Vec<Releasing>) {
-    let mut left = releases.into_iter();
-    loop {
-        let some: Vec<_> = left.by_ref().take(AT_ONCE).collect();
-        if some.is_empty() {
-            return;
-        }
-        join_all(some).await;
+async fn in_turns(mut releases: Vec<Releasing>) {
+    while !releases.is_empty() {
+        let later = releases.split_off(releases.len().min(AT_ONCE));
+        join_all(mem::replace(&mut releases, later)).await;
     }
 }
 

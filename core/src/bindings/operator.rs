@@ -1,6 +1,7 @@
 //! What the program `redlock` does that is not in the public API.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::client::Redlock;
@@ -13,6 +14,7 @@ pub use crate::api::wait_free::AWAY_MOST;
 use crate::error::{Error, NodeAnswer};
 use crate::options::Options;
 pub use crate::protocol::shape::PERMITS_MOST;
+use crate::protocol::shape::Shape;
 pub use crate::sys::future::join_all;
 
 /// Returns the files with the passwords for a client's nodes and their sentinels.
@@ -36,7 +38,9 @@ pub fn unanswered(guard: &Guard) -> Vec<NodeAnswer> {
     guard.lease().last_answers().unwrap_or_default()
 }
 
-/// Makes a lock as [`Redlock::attach`] does, whose text stays good: it does not take the lock from others who have it.
+/// Makes a lock as [`Redlock::attach`] does, whose text stays good: it does not take the lock from others who have it, and
+/// leaves it to them when its guard is dropped.
 pub fn attach_again(redlock: &Redlock, text: &str) -> Lock<Fixed> {
-    redlock.attach_again(text)
+    let session = redlock.session();
+    Lock::new(Arc::clone(session), Shape::of_detached(text, session.prefix()).keeping_token())
 }
