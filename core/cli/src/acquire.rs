@@ -7,8 +7,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use redlock::Redlock;
 use redlock::bindings::operator;
-use redlock::{Fixed, Lock, Redlock};
 
 use crate::exit::{Exit, Failure};
 use crate::{around, duration, nodes, say};
@@ -83,7 +83,8 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::OUTPUT, "standard output is closed, so the token would be lost"));
     }
     let redlock = args.nodes.client_for(Some(args.ttl))?;
-    let lock = lock(&redlock, &args)?;
+    let lock = nodes::lock(&redlock, &args.names, args.permits)?.ttl(args.ttl).auto_renew(false);
+    let lock = nodes::waiting(lock, args.no_wait, args.wait);
     let acquired = async { lock.acquire().await?.detach().await };
     let acquired = tokio::select! {
         biased;
@@ -97,12 +98,6 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         drop(release(&redlock, detached.as_str()).await);
     }
     said.map(|()| Exit::OK)
-}
-
-fn lock(redlock: &Redlock, args: &Args) -> Result<Lock<Fixed>, Failure> {
-    let lock = nodes::lock(redlock, &args.names, args.permits)?.ttl(args.ttl).auto_renew(false);
-    let wait = if args.no_wait { Some(Duration::ZERO) } else { args.wait };
-    Ok(if let Some(wait) = wait { lock.timeout(wait) } else { lock.no_timeout() })
 }
 
 /// Runs `redlock extend`.

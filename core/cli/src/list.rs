@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failure};
 use crate::table::Table;
-use crate::{duration, nodes, progress, say, status};
+use crate::{nodes, progress, say, status};
 
 /// How often a person sees how far it is.
 const LOOK: Duration = Duration::from_millis(500);
@@ -117,19 +117,10 @@ async fn doubt(redlock: &Redlock, unscanned: &[NodeAnswer], views: &[LockView]) 
 fn table_of(views: &[LockView], now: SystemTime) -> String {
     let mut table = Table::new(0, &["NAME", "STATE", "SINCE", "LEFT", "WAITING", "NODES", "HOLDER"]);
     for view in views {
-        let since = view.since.map(|since| duration::shown(now.duration_since(since).unwrap_or_default()));
-        let left = if status::is_taken(view) { status::shown_left(view.ttl_left) } else { String::new() };
-        let is_free = view.state == LockState::Free;
-        let nodes = if is_free { String::new() } else { format!("{}/{}", view.holders, view.nodes.len()) };
-        table.row([
-            status::title(view),
-            view.state.to_string(),
-            since.unwrap_or_default(),
-            left,
-            view.waiting.map(|waiting| waiting.to_string()).unwrap_or_default(),
-            nodes,
-            status::holder(view.label.as_deref(), view.readers, &view.labels),
-        ]);
+        let [state, since, left, nodes] = status::cells_of(view, now);
+        let waiting = view.waiting.map(|waiting| waiting.to_string()).unwrap_or_default();
+        let holder = status::holder(view.label.as_deref(), view.readers, &view.labels);
+        table.row([status::title(view), state, since, left, waiting, nodes, holder]);
     }
     table.text()
 }

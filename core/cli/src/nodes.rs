@@ -143,6 +143,14 @@ pub(crate) fn one(redlock: &Redlock, name: &OsStr, permits: Option<u32>) -> Lock
     }
 }
 
+/// Returns a lock that is waited for so long: not at all, up to a limit, or for ever.
+pub(crate) fn waiting(lock: Lock<Fixed>, no_wait: bool, wait: Option<Duration>) -> Lock<Fixed> {
+    match wait.or(no_wait.then_some(Duration::ZERO)) {
+        Some(wait) => lock.timeout(wait),
+        None => lock.no_timeout(),
+    }
+}
+
 /// Returns `builder` with a value, if there is one.
 fn with<T>(builder: Builder, value: Option<T>, set: impl FnOnce(Builder, T) -> Builder) -> Builder {
     match value {

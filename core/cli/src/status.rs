@@ -243,8 +243,17 @@ fn table_of_nodes(nodes: &[NodeView]) -> String {
 }
 
 /// Returns how long a key is kept, for people.
-pub(crate) fn shown_left(left: Option<Duration>) -> String {
+fn shown_left(left: Option<Duration>) -> String {
     left.map_or_else(|| "forever".to_owned(), duration::shown)
+}
+
+/// Returns a lock in columns: its state, since when it has it, how long its key is kept, and on how many nodes it is.
+pub(crate) fn cells_of(view: &LockView, now: SystemTime) -> [String; 4] {
+    let since = view.since.map(|since| duration::shown(now.duration_since(since).unwrap_or_default()));
+    let when = |is_shown: bool, text: String| if is_shown { text } else { String::new() };
+    let left = when(is_taken(view), shown_left(view.ttl_left));
+    let nodes = when(view.state != LockState::Free, format!("{}/{}", view.holders, view.nodes.len()));
+    [view.state.to_string(), since.unwrap_or_default(), left, nodes]
 }
 
 /// Returns a semaphore for people: each slot in one line.
@@ -258,17 +267,9 @@ fn block_of_slots(slots: &[LockView], now: SystemTime) -> String {
     let mut table = Table::new(2, &["SLOT", "STATE", "SINCE", "LEFT", "NODES", "FENCE", "HOLDER"]);
     for view in slots {
         let slot = view.slot.unwrap_or_default().to_string();
-        let when_taken = |text: String| if is_taken(view) { text } else { String::new() };
-        let since = view.since.map(|since| duration::shown(now.duration_since(since).unwrap_or_default()));
-        table.row([
-            slot,
-            view.state.to_string(),
-            since.unwrap_or_default(),
-            when_taken(shown_left(view.ttl_left)),
-            when_taken(format!("{}/{}", view.holders, view.nodes.len())),
-            view.fence.map(|fence| fence.to_string()).unwrap_or_default(),
-            view.label.clone().unwrap_or_default(),
-        ]);
+        let [state, since, left, nodes] = cells_of(view, now);
+        let fence = view.fence.map(|fence| fence.to_string()).unwrap_or_default();
+        table.row([slot, state, since, left, nodes, fence, view.label.clone().unwrap_or_default()]);
     }
     text += &table.text();
     for NodeView { node, state, .. } in &first.nodes {

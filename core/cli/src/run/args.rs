@@ -153,11 +153,7 @@ impl Args {
         };
         let lock = lock.ttl(self.ttl).margin(self.margin()).at_least(self.at_least.unwrap_or_default());
         let lock = if let Some(max_hold) = self.max_hold { lock.max_hold(max_hold) } else { lock };
-        Ok(match (self.no_wait, self.wait) {
-            (true, _) => lock.timeout(Duration::ZERO),
-            (false, Some(wait)) => lock.timeout(wait),
-            (false, None) => lock.no_timeout(),
-        })
+        Ok(nodes::waiting(lock, self.no_wait, self.wait))
     }
 
     /// Returns how an acquire that failed ends the program.
