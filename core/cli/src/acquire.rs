@@ -82,7 +82,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     if say::out_is_closed() {
         return Err(Failure::new(Exit::OUTPUT, "standard output is closed, so the token would be lost"));
     }
-    let redlock = args.nodes.client_for(Some(args.ttl))?;
+    let redlock = args.nodes.client(Some(args.ttl))?;
     let lock = nodes::lock(&redlock, &args.names, args.permits)?.ttl(args.ttl).auto_renew(false);
     let lock = nodes::waiting(lock, args.no_wait, args.wait);
     let acquired = async { lock.acquire().await?.detach().await };
@@ -106,7 +106,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
 ///
 /// For wrong arguments, if the lock is lost, and if too few nodes answer.
 pub(crate) async fn extend(args: ExtendArgs) -> Result<Exit, Failure> {
-    let redlock = args.nodes.client_for(args.ttl)?;
+    let redlock = args.nodes.client(args.ttl)?;
     let lock = operator::attach_again(&redlock, &args.token).auto_renew(false);
     let lock = if let Some(ttl) = args.ttl { lock.ttl(ttl) } else { lock };
     let extended = async { lock.acquire().await?.detach().await };

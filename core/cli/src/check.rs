@@ -45,7 +45,7 @@ pub(crate) struct Args {
 ///
 /// For wrong arguments, and if the output cannot be written.
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
-    let redlock = args.nodes.client_for(Some(args.ttl))?;
+    let redlock = args.nodes.client(Some(args.ttl))?;
     let mut diagnoses = redlock.diagnose().await?;
     let level = diagnoses.iter().map(Diagnosis::level).max().unwrap_or(Level::Ok);
     if args.quiet {
@@ -88,7 +88,7 @@ fn coloured(level: Level, word: &str) -> String {
         Level::Warning => "33",
         _ => "31",
     };
-    if say::out_has_colour() { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() }
+    if say::has_colour(&std::io::stdout()) { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() }
 }
 
 /// Returns the findings for machines.

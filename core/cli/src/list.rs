@@ -60,7 +60,7 @@ pub(crate) struct Args {
 ///
 /// For wrong arguments, if too few servers could be scanned, and if the output cannot be written.
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
-    let redlock = args.nodes.client()?;
+    let redlock = args.nodes.client(None)?;
     let pattern = args.r#match.as_deref().map(OsStrExt::as_bytes);
     let looked = Arc::new(AtomicU64::new(0));
     let walk = walk(&redlock, pattern.unwrap_or(b"*"), &args, Arc::clone(&looked));

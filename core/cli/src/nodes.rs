@@ -74,22 +74,13 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Makes the client.
-    ///
-    /// # Errors
-    ///
-    /// A usage error for wrong addresses, also for those of a node inside the process, and for wrong options.
-    pub(crate) fn client(&self) -> Result<Redlock, Failure> {
-        self.client_for(None)
-    }
-
     /// Makes the client for locks with this ttl, by which options are checked; `None` if the command takes no lock. Then
     /// the ttl, which is also that of a quarantine, is longer than usual only for a node that may take as long.
     ///
     /// # Errors
     ///
     /// A usage error for wrong addresses, also for those of a node inside the process, and for wrong options.
-    pub(crate) fn client_for(&self, ttl: Option<Duration>) -> Result<Redlock, Failure> {
+    pub(crate) fn client(&self, ttl: Option<Duration>) -> Result<Redlock, Failure> {
         let ttl = ttl.or(self.node_timeout.map(|most| most.saturating_mul(2).clamp(USUAL_TTL, LONGEST_TTL)));
         let mut builder = with(Redlock::builder(), ttl, Builder::ttl);
         if !self.node.is_empty() {
@@ -203,7 +194,7 @@ mod tests {
     }
 
     fn client(args: &[&str]) -> Result<Redlock, Failure> {
-        Program::parse_from(std::iter::once("redlock").chain(args.iter().copied())).nodes.client()
+        Program::parse_from(std::iter::once("redlock").chain(args.iter().copied())).nodes.client(None)
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(crate) struct Args {
 /// For wrong arguments, if too few nodes answer, if it has changed, and if what is there cannot be shown.
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     if let Some(token) = &args.token {
-        return acquire::release(&args.nodes.client()?, token).await;
+        return acquire::release(&args.nodes.client(None)?, token).await;
     }
     let name = args.name.unwrap_or_default();
     if !args.force {
@@ -70,7 +70,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     if !args.yes && !can_ask {
         return Err(Failure::usage("there is no terminal to ask on; use --yes to release without a question"));
     }
-    let redlock = args.nodes.client()?;
+    let redlock = args.nodes.client(None)?;
     let held = operator::holding(&redlock, name.as_bytes(), args.slot).await;
     let held = nodes::explained(&redlock, held).await?;
     say::out_unless_ended(status::block_of(&held.view, status::now())).await?;

@@ -59,18 +59,9 @@ pub(crate) fn warning(message: &str) {
     line("\x1b[1;33m", message);
 }
 
-/// Returns whether stderr shows colours.
-pub(crate) fn has_colour() -> bool {
-    colour_wanted() && io::stderr().is_terminal()
-}
-
-/// Returns whether stdout shows colours.
-pub(crate) fn out_has_colour() -> bool {
-    colour_wanted() && io::stdout().is_terminal()
-}
-
-fn colour_wanted() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && moves_cursor()
+/// Returns whether this output shows colours.
+pub(crate) fn has_colour(output: &impl IsTerminal) -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && moves_cursor() && output.is_terminal()
 }
 
 /// Returns whether a terminal, if there is one, understands more than text.
@@ -81,8 +72,11 @@ pub(crate) fn moves_cursor() -> bool {
 /// Writes one line. A stderr that is full or closed is nobody's: there is no place to tell of it.
 fn line(colour: &str, message: &str) {
     let message = one_line(message);
-    let line =
-        if has_colour() { format!("{colour}redlock:\x1b[0m {message}\n") } else { format!("redlock: {message}\n") };
+    let line = if has_colour(&io::stderr()) {
+        format!("{colour}redlock:\x1b[0m {message}\n")
+    } else {
+        format!("redlock: {message}\n")
+    };
     // In one write, so that lines of several programs do not mix.
     unstopped(|| drop(io::stderr().lock().write_all(line.as_bytes())));
 }

@@ -70,7 +70,7 @@ pub(crate) struct Args {
 ///
 /// For wrong arguments, if too few nodes answer, and if the output cannot be written.
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
-    let redlock = args.nodes.client()?;
+    let redlock = args.nodes.client(None)?;
     let Some(pause) = args.watch else {
         let looked = look(&redlock, &args.names, args.permits).await?;
         say::out_unless_ended(text(&looked, &args)).await?;

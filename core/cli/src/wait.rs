@@ -55,7 +55,7 @@ pub(crate) struct Args {
 ///
 /// For wrong arguments, at the end of the wait, and if too few nodes answer.
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
-    let redlock = args.nodes.client()?;
+    let redlock = args.nodes.client(None)?;
     // Only who waits for a slot is counted.
     let is_counted = |view: &LockView| view.slot.is_some();
     let holder = async || waiting::look(&redlock, &args.names, args.permits, is_counted).await;

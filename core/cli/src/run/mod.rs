@@ -73,7 +73,7 @@ async fn recorded(args: &Args, ignored: Ignored, record: &mut Record) -> Result<
             format!("there is no {SHELL}, which would end the command if redlock died"),
         ));
     }
-    let redlock = args.nodes.client_for(Some(args.ttl))?;
+    let redlock = args.nodes.client(Some(args.ttl))?;
     let lock = args.lock(&redlock)?;
     let mut signals = Signals::listen(ENDING.into_iter().chain(USER), ignored)?;
     let guard = match waiting::wait(args, &redlock, &lock, &mut signals).await {
