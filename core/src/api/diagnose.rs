@@ -8,7 +8,6 @@ use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 
@@ -18,6 +17,7 @@ use crate::error::Error;
 use crate::net::connections::Connections;
 use crate::node::event::EventSink;
 use crate::node::{Connection, probe};
+use crate::options::Settings;
 use crate::process::Process;
 use crate::process::nodes::{NodeSet, Routes};
 use crate::protocol::diagnosis::cluster::{ClusterFacts, compared};
@@ -68,8 +68,7 @@ struct Subject {
     routes: Option<Arc<Routes>>,
     /// What begins every key.
     prefix: String,
-    ttl: Duration,
-    restart_delay: Duration,
+    settings: Settings,
 }
 
 /// Diagnoses the nodes of a client. On the caller's tokio runtime, or else in the background.
@@ -77,11 +76,9 @@ pub(crate) async fn diagnose(session: &Session) -> Result<Vec<Diagnosis>, Error>
     let (process, listed) = session.nodes()?;
     // Where no map is known, connecting to the cluster itself tells why.
     let set = process.servers_of(&listed).await?.unwrap_or_else(|| Arc::clone(&listed));
-    let settings = session.settings()?;
     let subject = Subject {
-        prefix: format!("{}{KEY}", session.options().key_prefix.as_deref().unwrap_or_default()),
-        ttl: settings.ttl,
-        restart_delay: settings.restart_delay,
+        prefix: format!("{}{KEY}", session.options.key_prefix.as_deref().unwrap_or_default()),
+        settings: session.settings()?,
         process,
         set,
         routes: listed.routes(),
@@ -110,14 +107,14 @@ impl Subject {
             findings[node].push(finding);
         }
         for (findings, group) in findings.iter_mut().zip(&asked) {
-            findings.extend(group.iter().flat_map(|group| group.findings(self.ttl)));
+            findings.extend(group.iter().flat_map(|group| group.findings(self.settings.ttl)));
         }
         if members.len() > 1 {
             self.look_for_aliases(&connected, &keys, &mut findings).await;
         }
         for (node, findings) in findings.iter_mut().enumerate().filter(|(node, _)| connected[*node].is_ok()) {
             let now = self.process.clock.now();
-            if let Some(why) = members.health.why_not_counted(node, self.restart_delay, now) {
+            if let Some(why) = members.health.why_not_counted(node, self.settings.restart_delay, now) {
                 let why = match why {
                     // The output has addresses, and no numbers.
                     Failure::Duplicate(other) => format!("is the same server as {}", members.address(other)),
@@ -180,10 +177,10 @@ impl Subject {
         match probed {
             Ok(Some((facts, cluster))) => {
                 let encrypted = self.is_encrypted(node);
-                let is_restart_delay_off = self.restart_delay.is_zero();
+                let is_restart_delay_off = self.settings.restart_delay.is_zero();
                 let has_sentinels = self.set.members.nodes[node].node.sentinels().is_some();
                 let facts = ServerFacts { encrypted, is_restart_delay_off, follows_slots, has_sentinels, ..facts };
-                let of_cluster = cluster.iter().flat_map(|cluster| cluster.findings(self.ttl));
+                let of_cluster = cluster.iter().flat_map(|cluster| cluster.findings(self.settings.ttl));
                 (facts.findings().into_iter().chain(of_cluster).collect(), cluster)
             }
             Ok(None) => {

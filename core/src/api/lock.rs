@@ -147,7 +147,7 @@ impl<Kind> Lock<Kind> {
 
     /// Returns its options, and those of its client where it has none.
     pub(crate) fn options_in_force(&self) -> Options {
-        self.options.or(self.session.options())
+        self.options.or(&self.session.options)
     }
 
     /// Returns the checked name and options.

@@ -18,10 +18,10 @@ use crate::protocol::quorum::LockState;
 
 /// Writes values by their stable text.
 macro_rules! texts {
-    ($($type:ty: $text:ident;)+) => {$(
+    ($($type:ty),+) => {$(
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str((*self).$text())
+                serializer.collect_str(self)
             }
         }
     )+};
@@ -50,13 +50,7 @@ macro_rules! structs {
     )+};
 }
 
-texts! {
-    ErrorKind: code;
-    Level: as_str;
-    LockState: as_str;
-    LostReason: as_str;
-    MetricKind: as_str;
-}
+texts!(ErrorKind, Level, LockState, LostReason, MetricKind);
 
 structs! {
     Diagnosis { node, findings }

@@ -32,7 +32,8 @@ const AT_ONCE: usize = 256;
 pub(crate) struct Session {
     pub(crate) addresses: Addresses,
     origin: Origin,
-    options: Options,
+    /// The client's options.
+    pub(crate) options: Options,
     closed: AtomicBool,
     local: PerProcess<ProcessLocal>,
 }
@@ -50,11 +51,6 @@ pub(crate) struct ProcessLocal {
 impl Session {
     pub(crate) fn new((addresses, origin): (Addresses, Origin), options: Options, local: ProcessLocal) -> Self {
         Self { addresses, origin, options, closed: AtomicBool::new(false), local: PerProcess::with(local) }
-    }
-
-    /// Returns the client's options.
-    pub(crate) fn options(&self) -> &Options {
-        &self.options
     }
 
     /// Returns what errors show of a lock's names: each behind the prefix.
