@@ -10,7 +10,6 @@
 //! - No quorum answers for 10 s: the campaign begins again.
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -197,12 +196,7 @@ impl Election {
 
     /// Returns the output of `call`, or `None` if the election is stopped first.
     async fn unless_stopped<T>(&self, call: impl Future<Output = T>) -> Option<T> {
-        let (stopped, call) = (pin!(self.stopped.wait_started()), pin!(call));
-        tokio::select! {
-            biased;
-            () = stopped => None,
-            output = call => Some(output),
-        }
+        unless(self.stopped.wait_started(), call).await.ok()
     }
 }
 
