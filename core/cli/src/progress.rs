@@ -38,19 +38,14 @@ impl Progress {
             self.is_shown = true;
         }
     }
-
-    /// Erases the line.
-    fn erase(&mut self) {
-        let was_shown = std::mem::take(&mut self.is_shown);
-        if let Some(terminal) = self.terminal.as_ref().filter(|_| was_shown && is_foreground()) {
-            write(terminal, "\r\x1b[K");
-        }
-    }
 }
 
+/// Erases the line.
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.erase();
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| self.is_shown && is_foreground()) {
+            write(terminal, "\r\x1b[K");
+        }
     }
 }
 

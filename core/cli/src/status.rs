@@ -71,16 +71,12 @@ pub(crate) struct Args {
 /// For wrong arguments, if too few nodes answer, and if the output cannot be written.
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let redlock = args.nodes.client(None)?;
-    let Some(pause) = args.watch else {
-        let looked = look(&redlock, &args.names, args.permits).await?;
-        say::out_unless_ended(text(&looked, &args)).await?;
-        return verdict(&redlock, &args, &looked).await;
-    };
-    let is_screen = io::stdout().is_terminal() && say::moves_cursor() && !args.json;
+    let is_screen = args.watch.is_some() && io::stdout().is_terminal() && say::moves_cursor() && !args.json;
     loop {
         let looked = look(&redlock, &args.names, args.permits).await?;
         let text = text(&looked, &args);
         say::out_unless_ended(if is_screen { format!("{CLEAR}{text}") } else { text }).await?;
+        let Some(pause) = args.watch else { return verdict(&redlock, &args, &looked).await };
         Clock::System.sleep(pause.max(PAUSE_LEAST)).await;
         if !is_screen && !args.json {
             say::out_unless_ended("\n".to_owned()).await?;

@@ -51,7 +51,7 @@ const READY: &[u8] = b"ready\n";
 #[derive(Debug)]
 pub(super) struct Group {
     /// Its number, which is that of its first keeper.
-    id: Pid,
+    pub(super) id: Pid,
     keeper: Option<Keeper>,
     /// The command; `None` before it begins, and once it has ended and was waited for.
     command: Option<Pid>,
@@ -72,11 +72,6 @@ impl Group {
         let group = Self { id: keeper.pid, keeper: Some(keeper), command: None };
         wait_until_ready(ready).await?;
         Ok(group)
-    }
-
-    /// Returns the number of the group.
-    pub(super) const fn id(&self) -> Pid {
-        self.id
     }
 
     /// Starts the command in the group.
@@ -337,7 +332,7 @@ mod tests {
     #[tokio::test]
     async fn a_group_that_nobody_watches_is_killed() {
         let mut group = Group::start().await.unwrap();
-        let id = group.id();
+        let id = group.id;
         group.spawn(Command::new("sleep").arg("100")).unwrap();
         assert_eq!(members(id).count(), 2);
         assert!(!group.is_alone());
@@ -353,9 +348,9 @@ mod tests {
         group.send(Signal::SIGTERM);
         group.send(Signal::SIGINT);
         group.send(Signal::SIGTSTP);
-        assert_eq!(members(group.id()).count(), 1);
+        assert_eq!(members(group.id).count(), 1);
         group.end_keeper();
-        assert_eq!(members(group.id()).count(), 0);
+        assert_eq!(members(group.id).count(), 0);
     }
 
     #[test]

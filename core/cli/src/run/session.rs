@@ -84,7 +84,7 @@ impl<'a> Session<'a> {
             }
         };
         let mut running = Running {
-            terminal: Terminal::find(group.id()),
+            terminal: Terminal::find(group.id),
             group,
             machine: Machine::new(self.args.on_loss, self.kill_after),
             events: VecDeque::new(),
