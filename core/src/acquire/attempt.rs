@@ -97,9 +97,8 @@ pub(crate) async fn attempt(
             }
         });
         let missed = unsent.union(failed);
-        return Ok(Won {
+        let won = Won {
             unit: claim.unit,
-            right: claim,
             fence,
             level: fence,
             acquired: start,
@@ -108,7 +107,8 @@ pub(crate) async fn attempt(
             valid_until,
             missed,
             slot: state.slot,
-        });
+        };
+        return Ok((claim, won));
     }
     ballots.ended = connections.clock.now();
     ballots.took = ballots.ended.since(start);

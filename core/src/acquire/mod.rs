@@ -142,10 +142,12 @@ async fn attempt(
 ) -> Outcome<Ownership> {
     context.process.lists.used(&context.listed.list, context.spec.names.each());
     match context.spec.settings.protocol {
-        Protocol::Plain => {
-            attempt::attempt(context, connections, limit, state).await.map(|won| won.map(Ownership::Fenced))
+        Protocol::Plain => attempt::attempt(context, connections, limit, state)
+            .await
+            .map(|(claim, won)| (Ownership::Fenced(claim), won)),
+        Protocol::Setnx => {
+            setnx::attempt(context, connections, limit).await.map(|(grant, won)| (Ownership::Setnx(grant), won))
         }
-        Protocol::Setnx => setnx::attempt(context, connections, limit).await.map(|won| won.map(Ownership::Setnx)),
     }
 }
 

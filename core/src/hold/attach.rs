@@ -48,7 +48,7 @@ pub(crate) struct Attachment {
 
 /// The end of one try.
 pub(crate) enum Try {
-    Won(Box<Won<Ownership>>),
+    Won(Box<(Ownership, Won)>),
     Lost(LostReason, Vec<NodeAnswer>),
     Unknown(KeyBallots),
 }
@@ -130,7 +130,7 @@ impl Attachment {
             let left = (0..nodes).filter(may_have_former).fold(NodeMask::NONE, NodeMask::with);
             self.claim.former = Some((self.detached.token, left));
         }
-        Try::Won(Box::new(Won {
+        let won = Won {
             fence: self.detached.fence,
             level: self.detached.level,
             acquired,
@@ -140,8 +140,8 @@ impl Attachment {
             unit: self.claim.unit,
             missed,
             slot: self.detached.slot(),
-            right: Ownership::Fenced(self.claim),
-        }))
+        };
+        Try::Won(Box::new((Ownership::Fenced(self.claim), won)))
     }
 }
 

@@ -286,7 +286,7 @@ impl Timed for Lease {
 }
 
 impl Lease {
-    pub(crate) fn new(context: LockContext, won: Won<Ownership>, meter: HoldMeter) -> Self {
+    pub(crate) fn new(context: LockContext, (ownership, won): (Ownership, Won), meter: HoldMeter) -> Self {
         let limit = context.spec.settings.max_hold.map(|max_hold| won.acquired.after(max_hold));
         let ttl = context.spec.settings.ttl;
         let state = State {
@@ -294,7 +294,7 @@ impl Lease {
             kept_until: won.asked.after(won.kept),
             ttl,
             level: won.level,
-            ownership: Some(won.right),
+            ownership: Some(ownership),
             asked: won.asked,
             lost_at: Moment::NEVER,
             ..State::default()

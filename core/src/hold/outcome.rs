@@ -1,4 +1,4 @@
-//! The end of an attempt or a held lock, in every protocol. `R` is the right to the attempt's keys.
+//! The end of an attempt or a held lock, in every protocol.
 
 use std::time::Duration;
 
@@ -7,14 +7,12 @@ use crate::net::ballots::NoQuorum;
 use crate::protocol::quorum::NodeMask;
 use crate::sys::clock::Moment;
 
-/// An attempt's end: a quorum granted in time, or not.
-pub(crate) type Outcome<R> = Result<Won<R>, NoQuorum>;
+/// An attempt's end: a quorum granted in time, or not. `R` is the right to its keys. Dropping it releases them.
+pub(crate) type Outcome<R> = Result<(R, Won), NoQuorum>;
 
 /// A won attempt.
-#[derive(Debug)]
-pub(crate) struct Won<R> {
-    /// The right to its keys. Dropping it releases them.
-    pub(crate) right: R,
+#[derive(Debug, Default)]
+pub(crate) struct Won {
     /// The fence; zero, and never shown, in protocols without one.
     pub(crate) fence: u64,
     /// What it counts as on the nodes: the fence, or a larger one if it was handed over (see `extend`).
@@ -31,14 +29,6 @@ pub(crate) struct Won<R> {
     pub(crate) missed: NodeMask,
     /// The slot of a semaphore.
     pub(crate) slot: Option<u32>,
-}
-
-impl<R> Won<R> {
-    /// Returns the same attempt with the right wrapped by `wrap`.
-    pub(crate) fn map<S>(self, wrap: impl FnOnce(R) -> S) -> Won<S> {
-        let Self { right, fence, level, acquired, asked, kept, valid_until, unit, missed, slot } = self;
-        Won { right: wrap(right), fence, level, acquired, asked, kept, valid_until, unit, missed, slot }
-    }
 }
 
 /// The reason for a loss, and the nodes' answers in the round that showed it, if any.

@@ -38,7 +38,7 @@ use crate::node::Connection;
 use crate::process::context::LockContext;
 use crate::process::shutdown::PendingWork;
 use crate::protocol::backoff;
-use crate::protocol::quorum::{self, NodeMask, Vote};
+use crate::protocol::quorum::{self, Vote};
 use crate::protocol::request::{Action, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
@@ -130,18 +130,8 @@ fn judge(
             let valid_until = quorum::valid_until(start, settings.ttl, settings.margin, None);
             if now < valid_until && connections.members.health.counts(settings.restart_delay, now).contains(NODE) {
                 // No fence, and no renewal to spread.
-                return Ok(Won {
-                    right: grant,
-                    fence: 0,
-                    level: 0,
-                    acquired: start,
-                    asked: start,
-                    kept: settings.ttl,
-                    valid_until,
-                    unit: 0.0,
-                    missed: NodeMask::NONE,
-                    slot: None,
-                });
+                let won = Won { acquired: start, asked: start, kept: settings.ttl, valid_until, ..Won::default() };
+                return Ok((grant, won));
             }
             ballots.votes[NODE] = Vote::Granted(0);
         }
